@@ -1,0 +1,1 @@
+"""The planner: pure functions over frozen snapshots. No Django, clock, randomness or I/O."""

@@ -1,0 +1,1 @@
+"""What the planner reads: frozen descriptions of a cluster, its quotas and its jobs."""
