@@ -1,0 +1,11 @@
+"""The Celery application. Nothing but wiring: what tasks do lives in each app's `tasks.py`."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+
+app = Celery("muster")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

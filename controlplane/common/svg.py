@@ -1,0 +1,187 @@
+"""Small charts as SVG text: capacity bar, spark line, and the map of a cluster. Pure.
+
+Called by the template tags and by the map view. No `style` attribute ever (the content security
+policy forbids it): colours come from classes, sizes from attributes. Every text is escaped here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+PERCENT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One bar, all in the same unit (GPUs). `ceiling` None: borrowing has no limit."""
+
+    own: float
+    borrowed: float
+    nominal: float
+    ceiling: float | None = None
+    headroom: float = 0
+    out: float = 0
+    scale: float | None = None
+
+    @property
+    def full(self) -> float:
+        """What the whole width stands for, so that nothing overflows."""
+        known = (self.scale or 0, self.ceiling or 0, self.nominal, self.own + self.borrowed)
+        return max(*known, 1) if self.scale is None else max(self.scale, self.own + self.borrowed)
+
+
+def _rect(css: str, start: float, width: float, height: int, fill: str = "") -> str:
+    if width <= 0:
+        return ""
+    paint = f' fill="url(#{fill})"' if fill else ""
+    return f'<rect class="{css}" x="{start:.2f}%" width="{width:.2f}%" height="{height}"{paint}/>'
+
+
+def _mark(css: str, at: float, top: int, bottom: int) -> str:
+    return f'<line class="{css}" x1="{at:.2f}%" x2="{at:.2f}%" y1="{top}" y2="{bottom}"/>'
+
+
+def capacity_bar(bar: Capacity, label: str, height: int = 10) -> str:
+    """A bar: own use, then borrowed (hatched), out of service, with marks at nominal and ceiling.
+
+    Widths are percentages, so that the bar fills its column while the hatches keep their shape.
+    """
+    share = PERCENT / bar.full
+    own, borrowed = min(bar.own, bar.full) * share, bar.borrowed * share
+    kept, out = bar.headroom * share, bar.out * share
+    nominal = bar.nominal * share
+    parts = [
+        f'<rect class="track" x="0" y="0.5" width="100%" height="{height - 1}"/>',
+        _rect("own", 0, own, height),
+        _rect("borrowed", own, borrowed, height, "hatch-a"),
+        _rect("kept", max(nominal - kept, own), min(kept, nominal - own), height, "hatch-b"),
+        _rect("out", PERCENT - out, out, height),
+        _mark("mark", nominal, -3, height + 3) if 0 < bar.nominal else "",
+        _mark("limit", bar.ceiling * share, -2, height + 2)
+        if bar.ceiling is not None and bar.ceiling > bar.nominal
+        else "",
+    ]
+    return (
+        f'<svg class="cap" role="img" width="100%" height="{height}" '
+        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
+def spark_line(values: Sequence[float], label: str, width: int = 96, height: int = 20) -> str:
+    """A line of the last values, oldest first, with a dot at the newest; flat at 0 when empty."""
+    points = list(values) or [0.0]
+    top = max(*points, 1e-9) if len(points) > 1 else max(points[0], 1e-9)
+    step = width / max(len(points) - 1, 1)
+    dots = [(i * step, height - 1 - (v / top) * (height - 3)) for i, v in enumerate(points)]
+    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in dots)
+    x, y = dots[-1]
+    return (
+        f'<svg class="spark" role="img" width="{width}" height="{height}" '
+        f'aria-label="{escape(label)}"><path d="{path}"/>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.75"/></svg>'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """One node of the map. `css` is its state class, `used` and `gpus` count seats."""
+
+    name: str
+    css: str
+    used: int
+    gpus: int
+    label: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapLeaf:
+    """A leaf (rail group) with its nodes in name order."""
+
+    name: str
+    nodes: Sequence[MapNode]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MapSpine:
+    """A spine with its leaves; the outermost box of the map."""
+
+    name: str
+    leaves: Sequence[MapLeaf]
+    note: str = ""
+
+
+def node_classes(css: str, used: int, gpus: int) -> str:
+    """The class attribute of a node: what a live patch sends when the node changes.
+
+    The fill has eight steps; any use at all shows at least one, and only a full node shows eight.
+    """
+    eighths = 0 if gpus <= 0 else used * 8 // gpus
+    if used > 0:
+        eighths = max(1, min(eighths, 8))
+    return f"n {css} u{eighths}"
+
+
+CELL, GAP, PER_ROW, PAD, HEAD = 20, 4, 8, 10, 22
+
+
+def _node(node: MapNode, x: int, y: int) -> str:
+    s = CELL
+    return (
+        f'<a href="{escape(node.href)}" id="n-{escape(node.name)}" data-node="{escape(node.name)}" '
+        f'class="{node_classes(node.css, node.used, node.gpus)}" '
+        f'transform="translate({x} {y})" aria-label="{escape(node.label)}" tabindex="-1">'
+        f"<title>{escape(node.label)}</title>"
+        f'<rect class="cell" x=".5" y=".5" width="{s - 1}" height="{s - 1}"/>'
+        f'<rect class="fill" x="2" y="2" width="{s - 4}" height="{s - 4}"/>'
+        f'<rect class="over b" x="1" y="1" width="{s - 2}" height="{s - 2}" fill="url(#hatch-b)"/>'
+        f'<rect class="over c" x="1" y="1" width="{s - 2}" height="{s - 2}" fill="url(#hatch-c)"/>'
+        f'<path class="mark x" d="M5 5l{s - 10} {s - 10}M{s - 5} 5L5 {s - 5}"/>'
+        f'<path class="mark d" d="M1 {s - 9}V{s - 1}H9Z"/>'
+        f'<path class="mark q" d="M{s // 2} 5v6M{s // 2} 13.5v1.5"/></a>'
+    )
+
+
+def _leaf_size(leaf: MapLeaf) -> tuple[int, int]:
+    rows = max(1, -(-len(leaf.nodes) // PER_ROW))
+    return PAD * 2 + PER_ROW * CELL + (PER_ROW - 1) * GAP, HEAD + rows * (CELL + GAP) - GAP + PAD
+
+
+def _leaf(leaf: MapLeaf, x: int, y: int) -> str:
+    width, height = _leaf_size(leaf)
+    cells = [
+        _node(
+            n,
+            x + PAD + i % PER_ROW * (CELL + GAP),
+            y + HEAD + i // PER_ROW * (CELL + GAP),
+        )
+        for i, n in enumerate(leaf.nodes)
+    ]
+    return (
+        f'<g role="group" aria-label="{escape(leaf.name)}" data-leaf="{escape(leaf.name)}">'
+        f'<rect class="leaf" x="{x + 0.5}" y="{y + 0.5}" width="{width - 1}" height="{height - 1}"/>'
+        f'<text class="b" x="{x + PAD}" y="{y + 15}">{escape(leaf.name)}</text>'
+        f'<text class="f" x="{x + width - PAD}" y="{y + 15}" text-anchor="end">'
+        f"{escape(leaf.note)}</text>{''.join(cells)}</g>"
+    )
+
+
+def spine_svg(spine: MapSpine, per_row: int = 2) -> str:
+    """One spine as an SVG of its own, so that the page can flow spines into columns.
+
+    Positions depend only on names and counts: the map keeps its shape while states change.
+    """
+    x, y, row_height, width, drawn = 0, 0, 0, 0, []
+    for index, leaf in enumerate(spine.leaves):
+        leaf_width, leaf_height = _leaf_size(leaf)
+        if index and index % per_row == 0:
+            x, y, row_height = 0, y + row_height + GAP * 2, 0
+        drawn.append(_leaf(leaf, x, y))
+        x, row_height = x + leaf_width + GAP * 2, max(row_height, leaf_height)
+        width = max(width, x - GAP * 2)
+    height = y + row_height
+    return (
+        f'<svg class="map-svg" role="group" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" aria-label="{escape(spine.name)}">{"".join(drawn)}</svg>'
+    )

@@ -1,0 +1,229 @@
+"""The design system's pieces as template tags; every page and pushed fragment uses them.
+
+State chips, reason chips, capacity bars, fields, times and amounts. What they look like is on the
+page `templates/design.html`; their words come from `controlplane.common.looks`.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import template
+from django.forms import BoundField, CheckboxInput, Select, Textarea
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+from controlplane.common import looks, svg
+
+register = template.Library()
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+@register.simple_tag
+def glyph(key: str) -> SafeString:
+    """The 12-px shape of a state; decorative, since its word stands beside it."""
+    return format_html(
+        '<svg class="glyph" aria-hidden="true" width="12" height="12"><use href="#s-{}"/></svg>',
+        key,
+    )
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """A 14-px icon; decorative, so a control that has only this needs an `aria-label`."""
+    return format_html(
+        '<svg class="icon" aria-hidden="true" width="14" height="14"><use href="#i-{}"/></svg>',
+        name,
+    )
+
+
+def chip(look: looks.Look) -> SafeString:
+    """Shape + word + colour of one state."""
+    return format_html('<span class="st st-{}">{}{}</span>', look.key, glyph(look.key), look.word)
+
+
+@register.simple_tag
+def state(phase: str, outcome: str | None = None) -> SafeString:
+    """The chip of a job."""
+    return chip(looks.job_look(phase, outcome))
+
+
+@register.simple_tag
+def ending(ended_by: str) -> SafeString:
+    """The chip of an attempt's end."""
+    return chip(looks.ENDINGS.get(ended_by) or looks.Look("off", ended_by))
+
+
+@register.simple_tag
+def node_state(state_word: str) -> SafeString:
+    """The chip of a node."""
+    return chip(looks.node_look(state_word))
+
+
+@register.simple_tag
+def pod_state(phase: str) -> SafeString:
+    """The chip of a pod, by its Kubernetes phase."""
+    return chip(looks.PODS.get(phase) or looks.Look("off", phase))
+
+
+@register.simple_tag
+def why(
+    code: str, numbers: Mapping[str, Any] | None = None, message: str = "", href: str = ""
+) -> SafeString:
+    """The chip of a reason: what kind of thing is missing | how much. The sentence is its title."""
+    if not code:
+        return mark_safe("")
+    look = looks.reason_look(code)
+    short = looks.reason_short(code, numbers or {})
+    tag = "a" if href else "span"
+    return format_html(
+        '<{} class="why{}"{} title="{}"><b>{}{}</b><span>{}</span></{}>',
+        mark_safe(tag),
+        " never" if look.never else "",
+        format_html(' href="{}"', href) if href else "",
+        message or look.word,
+        icon(look.icon),
+        look.kind,
+        short,
+        mark_safe(tag),
+    )
+
+
+@register.simple_tag
+def reason_word(code: str) -> str:
+    """The words of a reason, for filters and sentences."""
+    return str(looks.reason_look(code).word)
+
+
+@register.simple_tag
+def capacity(
+    own: float, nominal: float, borrowed: float = 0, ceiling: float | None = None, **more: float
+) -> SafeString:
+    """The capacity bar; `more` may hold `headroom`, `out` and `scale` (see `svg.Capacity`)."""
+    bar = svg.Capacity(
+        own=own, borrowed=borrowed, nominal=nominal, ceiling=ceiling, **_known(more)
+    )
+    label = _("{used} of {nominal} GPUs in use, {borrowed} of them borrowed").format(
+        used=count(own + borrowed), nominal=count(nominal), borrowed=count(borrowed)
+    )
+    return mark_safe(svg.capacity_bar(bar, label))  # noqa: S308 - svg escapes its texts
+
+
+def _known(more: Mapping[str, float]) -> dict[str, float]:
+    return {k: v for k, v in more.items() if k in ("headroom", "out", "scale")}
+
+
+@register.simple_tag
+def spark(values: list[float], label: str) -> SafeString:
+    """The spark line of some numbers, oldest first."""
+    return mark_safe(svg.spark_line(values, label))  # noqa: S308 - svg escapes its texts
+
+
+@register.filter
+def count(value: float | int | None) -> str:
+    """A number with thin spaces between thousands, without useless decimals; – for none."""
+    if value is None:
+        return "–"
+    text = f"{value:,.1f}" if value % 1 else f"{int(value):,}"
+    return text.replace(",", "\u202f")
+
+
+@register.filter
+def duration(value: float | timedelta | None) -> str:
+    """Seconds as two units at most: `45 s`, `12 min`, `2 h 05`, `3 d 4 h`; – for none."""
+    if value is None:
+        return "–"
+    seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
+    if seconds < MINUTE:
+        return _("{n} s").format(n=max(seconds, 0))
+    if seconds < HOUR:
+        return _("{n} min").format(n=seconds // MINUTE)
+    if seconds < DAY:
+        return _("{h} h {m:02d}").format(h=seconds // HOUR, m=seconds % HOUR // MINUTE)
+    return _("{d} d {h} h").format(d=seconds // DAY, h=seconds % DAY // HOUR)
+
+
+@register.filter
+def gib(value_mib: int | None) -> str:
+    """Mebibytes as text in the unit that reads best."""
+    if value_mib is None:
+        return "–"
+    return f"{count(value_mib // 1024)} GiB" if value_mib >= 1024 else f"{count(value_mib)} MiB"
+
+
+def _exact(at: datetime) -> str:
+    local = timezone.localtime(at)
+    return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}"
+
+
+@register.simple_tag
+def since(at: datetime | None, now: datetime | None = None) -> SafeString:
+    """How long ago, kept fresh by `times.js`; the exact time is the title."""
+    return _time(at, "since", lambda moment: moment - at if at else timedelta(), now)
+
+
+@register.simple_tag
+def until(at: datetime | None, now: datetime | None = None) -> SafeString:
+    """How long until, kept fresh by `times.js`; the exact time is the title."""
+    return _time(at, "until", lambda moment: at - moment if at else timedelta(), now)
+
+
+def _time(at: datetime | None, kind: str, gap: Any, now: datetime | None) -> SafeString:
+    if at is None:
+        return mark_safe('<span class="dim">–</span>')
+    return format_html(
+        '<time datetime="{}" data-{}="" title="{}">{}</time>',
+        at.isoformat(),
+        mark_safe(kind),
+        _exact(at),
+        duration(gap(now or timezone.now())),
+    )
+
+
+@register.simple_tag
+def clock(at: datetime | None) -> SafeString:
+    """The time of day, with the day when it is not today; the exact time is the title."""
+    if at is None:
+        return mark_safe('<span class="dim">–</span>')
+    local, today = timezone.localtime(at), timezone.localdate()
+    text = f"{local:%H:%M:%S}" if local.date() == today else f"{local:%m-%d %H:%M}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), _exact(at), text)
+
+
+@register.filter
+def short_id(public_id: str) -> str:
+    """The last six characters of an id: enough to tell rows apart."""
+    return public_id[-6:].lower()
+
+
+@register.inclusion_tag("pieces/_field.html")
+def field(bound: BoundField, unit: str = "", origin: str = "", css: str = "") -> dict[str, Any]:
+    """A form field: label, control, help, errors; help and errors are tied to the control.
+
+    `unit` stands behind the control, `origin` says where the default came from.
+    """
+    described = [f"{bound.auto_id}-help"] if bound.help_text or origin else []
+    described += [f"{bound.auto_id}-errors"] if bound.errors else []
+    attrs = {"class": _control_class(bound), "aria-describedby": " ".join(described)}
+    if bound.errors:
+        attrs["aria-invalid"] = "true"
+    return {
+        "bound": bound,
+        "control": bound.as_widget(attrs={k: v for k, v in attrs.items() if v}),
+        "unit": unit,
+        "origin": origin,
+        "css": css,
+        "is_check": isinstance(bound.field.widget, CheckboxInput),
+        "is_select": type(bound.field.widget) is Select,
+    }
+
+
+def _control_class(bound: BoundField) -> str:
+    widget = bound.field.widget
+    own = str(widget.attrs.get("class", ""))
+    if isinstance(widget, CheckboxInput):
+        return own
+    return f"control {'mono ' if isinstance(widget, Textarea) else ''}{own}".strip()
