@@ -1,0 +1,51 @@
+# Everything a person does with Muster, one target each. `make help` lists them.
+PY := .venv/bin/python
+FAST := not slow and not browser and not processes
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo run check lint types tests-fast test tests-rest tests-sqlite bench chaos screenshots
+
+help:          ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup:         ## what running needs: the virtual environment, exactly as locked
+	@sh deploy/setup.sh run
+
+setup-dev:     ## what developing needs, too
+	@sh deploy/setup.sh dev
+
+demo: setup    ## everything on this machine, against a simulated cluster (PORT, VAR, DEMO_LOAD=0)
+	@$(PY) manage.py demo
+
+run: setup     ## everything on this machine, against a real cluster (docs/operations.md)
+	@$(PY) manage.py run
+
+check: setup-dev  ## lint, types, import contracts, migrations in step, the fast tests
+	@$(MAKE) --no-print-directory -j2 -Otarget lint-and-types tests-fast
+
+lint-and-types: lint types
+lint:
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/lint-imports
+	DATABASE_URL=sqlite://:memory: $(PY) manage.py makemigrations --check --dry-run
+	DATABASE_URL=sqlite://:memory: $(PY) manage.py check
+types: lint
+	.venv/bin/mypy .
+tests-fast:
+	.venv/bin/pytest -q -n 2 -m "$(FAST)"
+
+test:          ## all of it: system packages, `check`, then the rest of the suite
+	@sh deploy/system-packages.sh
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory tests-sqlite tests-rest
+tests-sqlite:
+	TEST_DATABASE=sqlite .venv/bin/pytest -q -n 2 -m "sqlite and $(FAST)"
+tests-rest:
+	.venv/bin/pytest -q -n 2 --dist loadgroup -m "not ($(FAST))"
+
+bench: setup-dev  ## benchmarks, one JSON object a line
+	@$(PY) -m benchmarks
+chaos: setup-dev  ## long fault runs, seeded (SEED, MINUTES)
+	@.venv/bin/pytest -q -s tests/e2e/test_chaos.py --chaos-minutes $(or $(MINUTES),20) --chaos-seed $(or $(SEED),0)
+screenshots: setup-dev  ## every screen in both themes, under VAR/screenshots
+	@.venv/bin/pytest -q tests/browser/test_screenshots.py
