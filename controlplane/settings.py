@@ -73,6 +73,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
+    "controlplane.common.preferences.PreferencesMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -97,6 +98,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "django.template.context_processors.i18n",
                 "csp.context_processors.nonce",
+                "controlplane.common.preferences.preferences",
             ]
         },
     }
@@ -223,6 +225,9 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
+# Calls a minute and how many at once, for each token or browser user (tenants/throttling.py). Ten thousand jobs
+# in batches of 500 are 20 calls; a script that submits them one by one still gets 50 a second.
+RATE_LIMITS = {"read": (6000, 1500), "submit": (3000, 1500), "simulate": (600, 120)}
 MAX_BODY_BYTES = 8 * 1024 * 1024
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 

@@ -56,7 +56,7 @@ def capacity_bar(bar: Capacity, label: str, height: int = 10) -> str:
         _rect("borrowed", own, borrowed, height, "hatch-a"),
         _rect("kept", max(nominal - kept, own), min(kept, nominal - own), height, "hatch-b"),
         _rect("out", PERCENT - out, out, height),
-        _mark("mark", nominal, -3, height + 3) if 0 < bar.nominal else "",
+        _mark("mark", nominal, -3, height + 3) if bar.nominal > 0 else "",
         _mark("limit", bar.ceiling * share, -2, height + 2)
         if bar.ceiling is not None and bar.ceiling > bar.nominal
         else "",

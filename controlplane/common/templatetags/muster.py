@@ -15,11 +15,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
-from controlplane.common import looks, svg
+from controlplane.common import amounts, looks, svg
 
 register = template.Library()
-
-MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 @register.simple_tag
@@ -103,13 +101,21 @@ def capacity(
     own: float, nominal: float, borrowed: float = 0, ceiling: float | None = None, **more: float
 ) -> SafeString:
     """The capacity bar; `more` may hold `headroom`, `out` and `scale` (see `svg.Capacity`)."""
-    bar = svg.Capacity(
-        own=own, borrowed=borrowed, nominal=nominal, ceiling=ceiling, **_known(more)
-    )
+    bar = svg.Capacity(own=own, borrowed=borrowed, nominal=nominal, ceiling=ceiling, **_known(more))
     label = _("{used} of {nominal} GPUs in use, {borrowed} of them borrowed").format(
-        used=count(own + borrowed), nominal=count(nominal), borrowed=count(borrowed)
+        used=amounts.count(own + borrowed),
+        nominal=amounts.count(nominal),
+        borrowed=amounts.count(borrowed),
     )
-    return mark_safe(svg.capacity_bar(bar, label))  # noqa: S308 - svg escapes its texts
+    return mark_safe(svg.capacity_bar(bar, label))
+
+
+@register.inclusion_tag("pieces/_capacity_text.html")
+def capacity_text(
+    own: float, nominal: float, borrowed: float = 0, ceiling: float | None = None
+) -> dict[str, Any]:
+    """The numbers of a capacity bar in words, with their keys; stands beside or below the bar."""
+    return {"own": own, "nominal": nominal, "borrowed": borrowed, "ceiling": ceiling}
 
 
 def _known(more: Mapping[str, float]) -> dict[str, float]:
@@ -119,44 +125,13 @@ def _known(more: Mapping[str, float]) -> dict[str, float]:
 @register.simple_tag
 def spark(values: list[float], label: str) -> SafeString:
     """The spark line of some numbers, oldest first."""
-    return mark_safe(svg.spark_line(values, label))  # noqa: S308 - svg escapes its texts
+    return mark_safe(svg.spark_line(values, label))
 
 
-@register.filter
-def count(value: float | int | None) -> str:
-    """A number with thin spaces between thousands, without useless decimals; – for none."""
-    if value is None:
-        return "–"
-    text = f"{value:,.1f}" if value % 1 else f"{int(value):,}"
-    return text.replace(",", "\u202f")
-
-
-@register.filter
-def duration(value: float | timedelta | None) -> str:
-    """Seconds as two units at most: `45 s`, `12 min`, `2 h 05`, `3 d 4 h`; – for none."""
-    if value is None:
-        return "–"
-    seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
-    if seconds < MINUTE:
-        return _("{n} s").format(n=max(seconds, 0))
-    if seconds < HOUR:
-        return _("{n} min").format(n=seconds // MINUTE)
-    if seconds < DAY:
-        return _("{h} h {m:02d}").format(h=seconds // HOUR, m=seconds % HOUR // MINUTE)
-    return _("{d} d {h} h").format(d=seconds // DAY, h=seconds % DAY // HOUR)
-
-
-@register.filter
-def gib(value_mib: int | None) -> str:
-    """Mebibytes as text in the unit that reads best."""
-    if value_mib is None:
-        return "–"
-    return f"{count(value_mib // 1024)} GiB" if value_mib >= 1024 else f"{count(value_mib)} MiB"
-
-
-def _exact(at: datetime) -> str:
-    local = timezone.localtime(at)
-    return f"{local:%Y-%m-%d %H:%M:%S} {local.tzname()}"
+register.filter("count", amounts.count)
+register.filter("duration", amounts.duration)
+register.filter("memory", amounts.memory)
+register.filter("moment", amounts.moment)
 
 
 @register.simple_tag
@@ -178,8 +153,8 @@ def _time(at: datetime | None, kind: str, gap: Any, now: datetime | None) -> Saf
         '<time datetime="{}" data-{}="" title="{}">{}</time>',
         at.isoformat(),
         mark_safe(kind),
-        _exact(at),
-        duration(gap(now or timezone.now())),
+        amounts.exact(at),
+        amounts.duration(gap(now or timezone.now())),
     )
 
 
@@ -190,7 +165,25 @@ def clock(at: datetime | None) -> SafeString:
         return mark_safe('<span class="dim">–</span>')
     local, today = timezone.localtime(at), timezone.localdate()
     text = f"{local:%H:%M:%S}" if local.date() == today else f"{local:%m-%d %H:%M}"
-    return format_html('<time datetime="{}" title="{}">{}</time>', at.isoformat(), _exact(at), text)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), amounts.exact(at), text
+    )
+
+
+@register.simple_tag
+def start_window(p50: datetime | None, p90: datetime | None = None) -> SafeString:
+    """When a waiting job is expected to start: likely, and late; exact times in the title."""
+    if p50 is None:
+        return mark_safe('<span class="dim">–</span>')
+    late = format_html('<span class="dim"> … {}</span>', amounts.moment(p90)) if p90 else ""
+    title = amounts.exact(p50) + (f" … {amounts.exact(p90)}" if p90 else "")
+    return format_html(
+        '<time datetime="{}" title="{}">{}{}</time>',
+        p50.isoformat(),
+        title,
+        amounts.moment(p50),
+        late,
+    )
 
 
 @register.filter
