@@ -1,7 +1,11 @@
-"""Phases, outcomes and ends of jobs, and which phase may follow which (DESIGN section 4). Pure.
+"""Phases, outcomes and ends of jobs, which phase may follow which, and what follows an attempt. Pure.
 
-docs/lifecycle.md shows this table; a test compares the two. `services.lifecycle` is the only writer.
+Called by `services.lifecycle` and `services.attempts`, which alone write a job's phase and an attempt's end.
+docs/lifecycle.md shows the tables; a test compares the two (DESIGN section 4).
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -65,3 +69,74 @@ ACTIVE_PHASES = frozenset({Phase.PLACED, Phase.STARTING, Phase.RUNNING, Phase.ST
 def may_follow(before: Phase, after: Phase) -> bool:
     """Whether a job in phase `before` may go to phase `after`."""
     return after in TRANSITIONS[before]
+
+
+# Faults that are nobody's but the infrastructure's: they have a budget of their own, and a back-off.
+INFRASTRUCTURE_ENDS = frozenset({EndedBy.NODE_FAILURE, EndedBy.PLACEMENT_MISS})
+INFRASTRUCTURE_BUDGET = 10
+INFRASTRUCTURE_WINDOW_SECONDS = 24 * 3600
+FIRST_BACKOFF_SECONDS = 10
+LONGEST_BACKOFF_SECONDS = 600
+
+# Failures of the job's own code: each restart uses up one of `max_restarts`.
+OWN_ENDS = frozenset({EndedBy.FAILED, EndedBy.STALLED})
+
+# Ends after which the job is always finished.
+_FINAL: Mapping[EndedBy, Outcome] = {
+    EndedBy.SUCCEEDED: Outcome.SUCCEEDED,
+    EndedBy.CANCELLED: Outcome.CANCELLED,
+    EndedBy.TIMED_OUT: Outcome.TIMED_OUT,
+    # A wrong image or a missing secret is as wrong the next time.
+    EndedBy.START_FAILED: Outcome.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RestartBudget:
+    """What a job may still use up when an attempt ends.
+
+    infrastructure_faults: attempts that ended so within the last 24 h, the one that ends now not counted.
+    """
+
+    max_restarts: int = 0
+    restarts_used: int = 0
+    on_preemption: str = "requeue"
+    infrastructure_faults: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AfterAttempt:
+    """What becomes of the job: another attempt (`pending`, after `backoff_seconds`) or its `outcome`."""
+
+    phase: Phase
+    outcome: Outcome | None = None
+    backoff_seconds: int = 0
+    uses_restart: bool = False
+
+
+def after_attempt(ended_by: EndedBy, budget: RestartBudget) -> AfterAttempt:
+    """What follows an attempt that ended so (DESIGN section 4). Every end is covered; see docs/lifecycle.md."""
+    if ended_by in _FINAL:
+        return _finished(_FINAL[ended_by])
+    if ended_by in OWN_ENDS:
+        if budget.restarts_used < budget.max_restarts:
+            return AfterAttempt(Phase.PENDING, uses_restart=True)
+        return _finished(Outcome.FAILED)
+    if ended_by in INFRASTRUCTURE_ENDS:
+        if budget.infrastructure_faults >= INFRASTRUCTURE_BUDGET:
+            return _finished(Outcome.NODE_FAILURE)
+        return AfterAttempt(
+            Phase.PENDING, backoff_seconds=backoff_seconds(budget.infrastructure_faults + 1)
+        )
+    if ended_by is EndedBy.PREEMPTED and budget.on_preemption == "stop":
+        return _finished(Outcome.PREEMPTED)
+    return AfterAttempt(Phase.PENDING)
+
+
+def backoff_seconds(fault: int) -> int:
+    """The pause after the n-th infrastructure fault (from 1): 10 s, doubling, at most 10 min."""
+    return min(FIRST_BACKOFF_SECONDS << min(fault - 1, 16), LONGEST_BACKOFF_SECONDS)
+
+
+def _finished(outcome: Outcome) -> AfterAttempt:
+    return AfterAttempt(Phase.FINISHED, outcome=outcome)

@@ -3,7 +3,15 @@
 from queues.models.answers import Estimate, Verdict
 from queues.models.catalogue import Cluster, ClusterMode, Flavor, Level, Preset, Sharing
 from queues.models.jobs import Attempt, Job, JobDependency, JobRole, Placement
-from queues.models.quotas import Queue, QueueLimit, QueueState, Quota, QuotaRequest, UserLimit
+from queues.models.quotas import (
+    Queue,
+    QueueFlavor,
+    QueueLimit,
+    QueueState,
+    Quota,
+    QuotaRequest,
+    UserLimit,
+)
 
 __all__ = [
     "Attempt",
@@ -18,6 +26,7 @@ __all__ = [
     "Placement",
     "Preset",
     "Queue",
+    "QueueFlavor",
     "QueueLimit",
     "QueueState",
     "Quota",

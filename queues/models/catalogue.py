@@ -75,6 +75,14 @@ class Flavor(models.Model):
     model = models.CharField(max_length=63)
     sharing = models.CharField(max_length=16, choices=Sharing.choices, default=Sharing.EXCLUSIVE)
     gpus_per_nvlink_domain = models.PositiveSmallIntegerField(default=8)
+    # The most that any one node of the flavor has, in or out of service; 0 until a node was seen. The cluster
+    # process keeps them (services.catalogue.record_node_sizes), since the nodes themselves are `scheduler`'s.
+    gpus_per_node = models.PositiveSmallIntegerField(default=0)
+    cpu_millis_per_node = models.PositiveIntegerField(default=0)
+    memory_mib_per_node = models.PositiveIntegerField(default=0)
+    # What a replica gets for each of its GPUs when its job does not say; never more than its share of a node.
+    default_cpu_millis_per_gpu = models.PositiveIntegerField(default=8_000)
+    default_memory_mib_per_gpu = models.PositiveIntegerField(default=65_536)
 
     class Meta:
         constraints = [

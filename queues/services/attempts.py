@@ -1,0 +1,272 @@
+"""Attempts: begun by `scheduler.apply`, stopped by people, limits and evictions, ended by the cluster process.
+
+Each function locks the job's row first (where the database locks rows), so that a cancel and an end that come
+together are put in an order; what decides are the conditional updates and the unique index of open attempts.
+"""
+
+import hashlib
+from datetime import datetime, timedelta
+
+from django.db.models import Sum
+from django.utils.crypto import salted_hmac
+
+from controlplane.common import log
+from controlplane.common.errors import ConflictError
+from queues.lifecycle import (
+    INFRASTRUCTURE_ENDS,
+    INFRASTRUCTURE_WINDOW_SECONDS,
+    AfterAttempt,
+    EndedBy,
+    Phase,
+    RestartBudget,
+    after_attempt,
+)
+from queues.models import Attempt, Cluster, Flavor, Job
+from queues.services.lifecycle import record_job_event, transition_job
+
+SCHEDULER = "scheduler"
+CLUSTER = "cluster"
+TOKEN_PREFIX = "mat_"  # noqa: S105  a prefix by which people and scanners know the kind of token
+
+
+def begin_attempt(
+    job: Job,
+    *,
+    cluster: Cluster,
+    flavor: Flavor | None,
+    asked_level: str,
+    achieved_level: str,
+    now: datetime,
+) -> Attempt:
+    """Open the job's next attempt and move the job to `placed`. The caller writes placements and seats.
+
+    Raises ConflictError when the job is no longer pending. Levels are names, empty for "none asked" and
+    "crosses the widest".
+    """
+    with log.writing():
+        transition_job(job, Phase.PLACED, actor=SCHEDULER, now=now)
+        number = job.attempt_number + 1
+        Job.objects.filter(pk=job.pk).update(attempt_number=number, backoff_until=None)
+        job.attempt_number, job.backoff_until = number, None
+        attempt = Attempt.objects.create(
+            job=job,
+            number=number,
+            cluster=cluster,
+            flavor=flavor,
+            placed_at=now,
+            token_hash=hash_of(token_of(job.id, number)),
+            asked_level=asked_level,
+            achieved_level=achieved_level,
+        )
+        record_job_event(
+            job,
+            "attempt.placed",
+            actor=SCHEDULER,
+            now=now,
+            numbers={
+                "attempt": number,
+                "flavor": flavor.name if flavor else None,
+                "level": achieved_level,
+            },
+        )
+    return attempt
+
+
+def token_of(job_id: str, number: int) -> str:
+    """The attempt's own token (MUSTER_TOKEN): derived from the project's key, so that it is stored nowhere."""
+    digest = salted_hmac("muster.attempt", f"{job_id}/{number}", algorithm="sha256").hexdigest()
+    return f"{TOKEN_PREFIX}{digest}"
+
+
+def hash_of(token: str) -> str:
+    """SHA-256 of a token in hexadecimal, as `Attempt.token_hash` keeps it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def mark_starting(attempt: Attempt, *, now: datetime) -> Job:
+    """The pods are bound: `placed` → `starting`. Does nothing in any other phase."""
+    with log.writing():
+        job = _locked_job(attempt)
+        if job.phase == Phase.PLACED:
+            transition_job(job, Phase.STARTING, actor=CLUSTER, now=now)
+    return job
+
+
+def mark_running(attempt: Attempt, *, now: datetime) -> Job:
+    """Every container runs: the attempt has started and the job is `running`. Repeating it changes nothing."""
+    with log.writing():
+        job = _locked_job(attempt)
+        if job.phase == Phase.PLACED:
+            transition_job(job, Phase.STARTING, actor=CLUSTER, now=now)
+        if job.phase == Phase.STARTING:
+            transition_job(job, Phase.RUNNING, actor=CLUSTER, now=now)
+            Attempt.objects.filter(pk=attempt.pk).update(started_at=now)
+            attempt.started_at = now
+            record_job_event(
+                job, "attempt.started", actor=CLUSTER, now=now, numbers={"attempt": attempt.number}
+            )
+    return job
+
+
+def stop_attempt(
+    attempt: Attempt,
+    *,
+    cause: EndedBy,
+    grace_seconds: int,
+    message: str,
+    actor: str,
+    now: datetime,
+) -> Attempt:
+    """Ask for the attempt's pods to be stopped: the job goes to `stopping`, `stop_cause` says why.
+
+    A stop that is already under way keeps its cause, except that a cancel wins over one after which the job
+    would run again. Raises ConflictError when the attempt has ended.
+    """
+    with log.writing():
+        job = _locked_job(attempt)
+        _reread(attempt)
+        if attempt.stop_cause and not _cancel_wins(job, attempt, cause, now):
+            return attempt
+        if job.phase != Phase.STOPPING:
+            transition_job(job, Phase.STOPPING, actor=actor, now=now, message=message)
+        attempt.stop_cause = cause
+        attempt.stop_requested_at = attempt.stop_requested_at or now
+        attempt.stop_grace_seconds = grace_seconds
+        attempt.message = message
+        attempt.save(
+            update_fields=["stop_cause", "stop_requested_at", "stop_grace_seconds", "message"]
+        )
+        record_job_event(
+            job,
+            "attempt.stopping",
+            actor=actor,
+            now=now,
+            message=message,
+            numbers={
+                "attempt": attempt.number,
+                "cause": cause.value,
+                "grace_seconds": grace_seconds,
+            },
+        )
+    return attempt
+
+
+def end_attempt(
+    attempt: Attempt,
+    *,
+    ended_by: EndedBy,
+    message: str,
+    exit_code: int | None,
+    now: datetime,
+) -> Job:
+    """Close the attempt and move the job on: `pending` for another one, or `finished` (`after_attempt`).
+
+    Raises ConflictError when the attempt has ended before. A cancel that came in meanwhile wins over an end
+    after which the job would run again.
+    """
+    with log.writing():
+        job = _locked_job(attempt)
+        _reread(attempt)
+        follows = _what_follows(job, ended_by, now)
+        if attempt.stop_cause == EndedBy.CANCELLED and follows.phase is Phase.PENDING:
+            ended_by, message = EndedBy.CANCELLED, attempt.message
+            follows = _what_follows(job, ended_by, now)
+        _close(job, attempt, ended_by, message, now)
+        _move_on(job, follows, message, exit_code, now)
+    return job
+
+
+def _locked_job(attempt: Attempt) -> Job:
+    """The job as it is now, its row locked where the database can."""
+    return (
+        Job.objects.select_for_update(of=("self",))
+        .select_related("tenant", "queue__cluster")
+        .get(pk=attempt.job_id)
+    )
+
+
+def _reread(attempt: Attempt) -> None:
+    attempt.refresh_from_db(
+        fields=["ended_at", "stop_cause", "stop_requested_at", "started_at", "message"]
+    )
+    if attempt.ended_at is not None:
+        raise ConflictError(
+            f"attempt {attempt.number} of {attempt.job_id} has ended", code="attempt_ended"
+        )
+
+
+def _cancel_wins(job: Job, attempt: Attempt, cause: EndedBy, now: datetime) -> bool:
+    if cause is not EndedBy.CANCELLED:
+        return False
+    return _what_follows(job, EndedBy(attempt.stop_cause), now).phase is Phase.PENDING
+
+
+def _what_follows(job: Job, ended_by: EndedBy, now: datetime) -> AfterAttempt:
+    since = now - timedelta(seconds=INFRASTRUCTURE_WINDOW_SECONDS)
+    faults = 0
+    if ended_by in INFRASTRUCTURE_ENDS:
+        faults = job.attempts.filter(ended_by__in=INFRASTRUCTURE_ENDS, ended_at__gt=since).count()
+    budget = RestartBudget(
+        max_restarts=job.max_restarts,
+        restarts_used=job.restarts_used,
+        on_preemption=job.on_preemption,
+        infrastructure_faults=faults,
+    )
+    return after_attempt(ended_by, budget)
+
+
+def _close(job: Job, attempt: Attempt, ended_by: EndedBy, message: str, now: datetime) -> None:
+    lost = _lost_gpu_seconds(job, attempt, ended_by, now)
+    closed = Attempt.objects.filter(pk=attempt.pk, ended_at__isnull=True).update(
+        ended_at=now, ended_by=ended_by, message=message, lost_gpu_seconds=lost, unknown_since=None
+    )
+    if not closed:
+        raise ConflictError(
+            f"attempt {attempt.number} of {attempt.job_id} has ended", code="attempt_ended"
+        )
+    attempt.ended_at, attempt.ended_by, attempt.message = now, ended_by, message
+    attempt.lost_gpu_seconds = lost
+    record_job_event(
+        job,
+        "attempt.ended",
+        actor=CLUSTER,
+        now=now,
+        message=message,
+        numbers={"attempt": attempt.number, "ended_by": ended_by.value, "lost_gpu_seconds": lost},
+    )
+
+
+def _lost_gpu_seconds(job: Job, attempt: Attempt, ended_by: EndedBy, now: datetime) -> int:
+    """GPU seconds of work that nobody has: since the last checkpoint that the interval promises.
+
+    Nothing is lost by success, nor by a start that never ran.
+    """
+    if ended_by is EndedBy.SUCCEEDED or attempt.started_at is None:
+        return 0
+    seconds = max(0, int((now - attempt.started_at).total_seconds()))
+    if job.checkpoint_interval_seconds:
+        seconds %= job.checkpoint_interval_seconds
+    gpus = attempt.placements.aggregate(total=Sum("gpus"))["total"] or 0
+    return seconds * int(gpus)
+
+
+def _move_on(
+    job: Job, follows: AfterAttempt, message: str, exit_code: int | None, now: datetime
+) -> None:
+    if job.phase != Phase.STOPPING:
+        transition_job(job, Phase.STOPPING, actor=CLUSTER, now=now, message=message)
+    if follows.uses_restart:
+        job.restarts_used += 1
+        Job.objects.filter(pk=job.pk).update(restarts_used=job.restarts_used)
+    transition_job(
+        job,
+        follows.phase,
+        actor=CLUSTER,
+        now=now,
+        outcome=follows.outcome.value if follows.outcome else "",
+        message=message,
+        exit_code=exit_code,
+        backoff_until=now + timedelta(seconds=follows.backoff_seconds)
+        if follows.backoff_seconds
+        else None,
+    )

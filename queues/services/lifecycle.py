@@ -1,0 +1,160 @@
+"""The one writer of a job's phase. Called by every service, here or in `scheduler`, that moves a job on."""
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F
+
+from controlplane.common import log
+from controlplane.common.errors import ConflictError
+from queues.lifecycle import Outcome, Phase, may_follow
+from queues.models import Job, JobDependency
+
+# The reason of a job that has just begun to wait: the planner has not looked at it yet.
+NOT_YET_CONSIDERED = "not_yet_considered"
+BACKOFF = "backoff"
+
+
+@dataclass(frozen=True, slots=True)
+class _With:
+    """What goes with a move: see `transition_job`."""
+
+    outcome: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    backoff_until: datetime | None = None
+
+
+def transition_job(  # noqa: PLR0913  one door for every move
+    job: Job,
+    to: Phase,
+    *,
+    actor: str,
+    now: datetime,
+    outcome: str = "",
+    message: str = "",
+    exit_code: int | None = None,
+    backoff_until: datetime | None = None,
+) -> Job:
+    """Move `job` from the phase that it was read in to `to`, and write `job.phase`.
+
+    Raises ConflictError when the table does not allow it, or when somebody moved the job since it was read.
+    `job` is changed in place and returned. A finished job takes those along that can no longer start because
+    of it. `outcome` is needed for, and only for, `finished`; `backoff_until` is for `pending` alone.
+    """
+    what = _With(outcome, message, exit_code, backoff_until)
+    with log.writing():
+        _move(job, to, actor=actor, now=now, changes=_changes(to, now, what))
+        if to is Phase.FINISHED:
+            _cancel_dependents(job, now)
+    return job
+
+
+def _changes(to: Phase, now: datetime, what: _With) -> dict[str, Any]:
+    """The columns that go with a phase."""
+    changes: dict[str, Any] = {"phase": to, "message": what.message, "exit_code": what.exit_code}
+    if to is Phase.PENDING:
+        return changes | {
+            "reason_code": BACKOFF if what.backoff_until else NOT_YET_CONSIDERED,
+            "reason_since": now,
+            "class_key": "",
+            "backoff_until": what.backoff_until,
+            "started_at": None,
+        }
+    changes |= {"reason_code": "", "reason_since": None, "class_key": ""}
+    if to is Phase.FINISHED:
+        return changes | {"outcome": what.outcome, "finished_at": now}
+    return changes | ({"started_at": now} if to is Phase.RUNNING else {})
+
+
+def _move(job: Job, to: Phase, *, actor: str, now: datetime, changes: dict[str, Any]) -> None:
+    """One conditional UPDATE: whoever read an older phase changes nothing."""
+    before = Phase(job.phase)
+    if not may_follow(before, to):
+        raise ConflictError(
+            f"job {job.id} is {before.value} and cannot become {to.value}", code="wrong_phase"
+        )
+    changed = Job.objects.filter(pk=job.pk, phase=before).update(
+        version=F("version") + 1, **changes
+    )
+    if not changed:
+        raise ConflictError(
+            f"job {job.id} is no longer {before.value}: somebody was first", code="phase_changed"
+        )
+    job.version += 1
+    for column, value in changes.items():
+        setattr(job, column, value)
+    _record_phase(job, before, actor=actor, now=now)
+
+
+def _record_phase(job: Job, before: Phase, *, actor: str, now: datetime) -> None:
+    numbers: dict[str, Any] = {"from": before.value, "to": str(job.phase)}
+    if job.outcome:
+        numbers["outcome"] = str(job.outcome)
+    if job.exit_code is not None:
+        numbers["exit_code"] = job.exit_code
+    record_job_event(job, "job.phase", actor=actor, now=now, message=job.message, numbers=numbers)
+
+
+def record_job_event(
+    job: Job,
+    kind: str,
+    *,
+    actor: str,
+    now: datetime,
+    message: str = "",
+    numbers: dict[str, Any] | None = None,
+) -> None:
+    """Add an event about a job to the open block; reads its tenant, queue and cluster if not yet loaded."""
+    log.record(
+        log.NewEvent(
+            kind=kind,
+            at=now,
+            tenant=job.tenant.slug,
+            job=job.id,
+            cluster=job.queue.cluster.name,
+            actor=actor,
+            message=message,
+            numbers=numbers or {},
+        )
+    )
+
+
+def dependency_is_lost(condition: str, outcome: str) -> bool:
+    """Whether a dependency on a job that finished with `outcome` can no longer be met."""
+    return condition == "succeeded" and outcome != Outcome.SUCCEEDED
+
+
+def lost_dependency_message(on: Job) -> str:
+    """The cause that a job cancelled for a lost dependency bears."""
+    return f"cancelled because {on.id}, which must succeed first, ended as {on.outcome}"
+
+
+def _cancel_dependents(finished: Job, now: datetime) -> None:
+    """Finish, as cancelled, every waiting job that needed `finished` to succeed, and those that needed these."""
+    queue = deque([finished])
+    while queue:
+        on = queue.popleft()
+        if not dependency_is_lost("succeeded", str(on.outcome)):
+            continue
+        for job in _waiting_for(on):
+            why = _With(outcome=Outcome.CANCELLED, message=lost_dependency_message(on))
+            _move(
+                job,
+                Phase.FINISHED,
+                actor="muster",
+                now=now,
+                changes=_changes(Phase.FINISHED, now, why),
+            )
+            queue.append(job)
+
+
+def _waiting_for(on: Job) -> list[Job]:
+    ids = JobDependency.objects.filter(on=on, condition="succeeded").values("job_id")
+    return list(
+        Job.objects.filter(pk__in=ids, phase__in=[Phase.PENDING, Phase.HELD])
+        .select_related("tenant", "queue__cluster")
+        .order_by("id")
+    )
