@@ -1,0 +1,155 @@
+"""Lists in pages by cursor: `{"results": […], "next": URL or null}`, at most 200 rows each.
+
+A cursor holds the last row's sort values, so a page costs the same anywhere in the list, and rows that are added
+or removed meanwhile neither repeat nor hide others. A view names its `seek_order`, unique in its last field.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Model, Q, QuerySet
+from django.utils.translation import gettext as _
+from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.common.errors import FieldError, InvalidError
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+DEFAULT_ORDER = ("-pk",)
+
+
+class SeekPagination(BasePagination):
+    """Keyset pages. Fields in `view.seek_order` are columns of the model that are never null."""
+
+    def __init__(self) -> None:
+        self._next: str | None = None
+
+    def paginate_queryset(
+        self,
+        queryset: QuerySet[Any] | Sequence[Any],
+        request: Request,
+        view: APIView | None = None,
+    ) -> list[Any]:
+        """The page that `?cursor=&limit=` asks for. Raises InvalidError for either being wrong."""
+        order: Sequence[str] = getattr(view, "seek_order", DEFAULT_ORDER)
+        limit = read_limit(request.query_params.get("limit"))
+        cursor = request.query_params.get("cursor")
+        if not isinstance(queryset, QuerySet):
+            raise TypeError("only a queryset can be sought by its columns")
+        ordered = queryset.order_by(*order)
+        if cursor:
+            ordered = ordered.filter(_after(queryset.model, order, _decode(cursor, len(order))))
+        rows = list(ordered[: limit + 1])
+        self._next = None
+        if len(rows) > limit:
+            rows.pop()
+            self._next = _url(request, _encode(rows[-1], order))
+        return rows
+
+    def get_paginated_response(self, data: Any) -> Response:
+        """The page as CONTRACT has it, with the next page's address also as a Link header."""
+        headers = {"Link": f'<{self._next}>; rel="next"'} if self._next else {}
+        return Response({"results": data, "next": self._next}, headers=headers)
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The page in OpenAPI."""
+        return {
+            "type": "object",
+            "required": ["results", "next"],
+            "properties": {
+                "results": schema,
+                "next": {"type": "string", "format": "uri", "nullable": True},
+            },
+        }
+
+    def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:
+        """Its two query parameters in OpenAPI."""
+        return [
+            {
+                "name": "limit",
+                "in": "query",
+                "required": False,
+                "description": "Rows on a page; more than 200 count as 200.",
+                "schema": {"type": "integer", "minimum": 1, "default": DEFAULT_LIMIT},
+            },
+            {
+                "name": "cursor",
+                "in": "query",
+                "required": False,
+                "description": "Where the page begins; taken from `next`.",
+                "schema": {"type": "string"},
+            },
+        ]
+
+
+def query_error(name: str, code: str, message: str) -> InvalidError:
+    """What is wrong with a query parameter; its pointer begins with "?"."""
+    return InvalidError(f"?{name}: {message}", errors=(FieldError(f"?{name}", code, message),))
+
+
+def read_limit(sent: str | None) -> int:
+    """How many rows are asked for, at most MAX_LIMIT. Raises InvalidError for less than 1."""
+    if sent is None or sent == "":
+        return DEFAULT_LIMIT
+    if not sent.isascii() or not sent.isdecimal() or len(sent) > 9 or int(sent) < 1:
+        raise query_error("limit", "invalid", _("must be a whole number from 1 to 200"))
+    return min(int(sent), MAX_LIMIT)
+
+
+def _encode(row: Model, order: Sequence[str]) -> str:
+    values = [_value(row, field.lstrip("-")) for field in order]
+    packed = json.dumps(values, cls=DjangoJSONEncoder, separators=(",", ":"))
+    return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
+
+
+def _value(row: Model, name: str) -> Any:
+    """A column's value; microseconds, which DjangoJSONEncoder would cut to milliseconds, are kept."""
+    value = row.serializable_value(name)
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _decode(cursor: str, length: int) -> list[Any]:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        values = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error, UnicodeError, RecursionError):
+        values = None
+    plain = isinstance(values, list) and all(isinstance(v, (str, int, float)) for v in values)
+    if not plain or len(values) != length:
+        raise query_error("cursor", "invalid", _("is not a cursor of this list"))
+    return list(values)
+
+
+def _after(model: type[Model], order: Sequence[str], values: Sequence[Any]) -> Q:
+    """Rows that come after `values`: (a > x) or (a = x and (b > y or …))."""
+    found: Q | None = None
+    for field, sent in reversed(list(zip(order, values, strict=True))):
+        name = field.lstrip("-")
+        value = _typed(model, name, sent)
+        beyond = Q(**{f"{name}__{'lt' if field.startswith('-') else 'gt'}": value})
+        found = beyond if found is None else beyond | (Q(**{name: value}) & found)
+    return found or Q()
+
+
+def _typed(model: type[Model], name: str, sent: Any) -> Any:
+    field = model._meta.pk if name == "pk" else model._meta.get_field(name)
+    try:
+        value = field.to_python(sent)  # type: ignore[union-attr]
+        field.run_validators(value)  # type: ignore[union-attr]
+    except (ValidationError, ValueError, TypeError, OverflowError):
+        raise query_error("cursor", "invalid", _("is not a cursor of this list")) from None
+    return value
+
+
+def _url(request: Request, cursor: str) -> str:
+    query = request.query_params.copy()
+    query["cursor"] = cursor
+    return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
