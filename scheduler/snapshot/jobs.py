@@ -1,0 +1,297 @@
+"""Job rows → waiting and running jobs of `core`. Called by `scheduler.snapshot.warm`.
+
+Rows come as plain tuples: with ten thousand jobs the model objects alone would cost seconds.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Q, QuerySet
+
+from queues.lifecycle import Phase
+from queues.models import Attempt, Job, JobDependency, JobRole, Placement
+from scheduler.core.inputs import jobs as core_jobs
+from scheduler.core.resources import Amount
+from scheduler.snapshot.nodes import version_pair
+from scheduler.snapshot.policy import Policy
+
+# SQLite allows 32,766 variables in a statement, and PostgreSQL plans shorter lists better.
+IDS_PER_QUERY = 1_000
+
+
+class JobRow(NamedTuple):
+    """The columns of a job that the planner reads."""
+
+    id: str
+    tenant: str
+    queue_id: int
+    user: str
+    version: int
+    submitted_at: datetime
+    gpu_model: list[str]
+    sharing: str
+    min_cuda: str
+    node_selector: dict[str, str]
+    exclude_nodes: list[str]
+    priority: int
+    preemptible: bool
+    on_preemption: str
+    max_runtime_seconds: int | None
+    grace_seconds: int
+    checkpoint_interval_seconds: int | None
+    checkpoint_grace_seconds: int | None
+    begin_at: datetime | None
+    backoff_until: datetime | None
+    class_key: str
+    reason_code: str
+
+
+_COLUMNS = tuple(
+    {"tenant": "tenant__slug", "user": "user__username"}.get(name, name) for name in JobRow._fields
+)
+
+
+class AttemptRow(NamedTuple):
+    """The columns of an open attempt that the planner reads."""
+
+    id: int
+    job: str
+    number: int
+    flavor_id: int | None
+    placed_at: datetime
+    started_at: datetime | None
+    stop_cause: str
+    stop_requested_at: datetime | None
+    stop_grace_seconds: int | None
+
+
+_ATTEMPT_COLUMNS = tuple("job_id" if name == "job" else name for name in AttemptRow._fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A placement of an ended attempt that still holds its node's capacity."""
+
+    node: str
+    amount: Amount
+
+
+@dataclass(slots=True)
+class Jobs:
+    """What was read. `said` is what the planner last said of a waiting job: (class key, reason code)."""
+
+    waiting: dict[str, core_jobs.WaitingJob] = field(default_factory=dict)
+    running: dict[str, core_jobs.RunningJob] = field(default_factory=dict)
+    leftovers: dict[str, tuple[Leftover, ...]] = field(default_factory=dict)
+    said: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class JobReader:
+    """Reads jobs of one cluster under one policy. `asks` makes equal asks the same object."""
+
+    cluster_id: int
+    policy: Policy
+    asks: dict[core_jobs.Ask, core_jobs.Ask]
+
+    def read(self, ids: Collection[str] | None = None) -> Jobs:
+        """All waiting and running jobs, or those of `ids` that wait or run."""
+        found = Jobs()
+        if ids is None:
+            self._read_waiting(found, Job.objects.all())
+            self._read_held_capacity(found, Placement.objects.all(), Attempt.objects.all())
+            return found
+        listed = sorted(ids)
+        for at in range(0, len(listed), IDS_PER_QUERY):
+            part = listed[at : at + IDS_PER_QUERY]
+            self._read_waiting(found, Job.objects.filter(pk__in=part))
+            self._read_held_capacity(
+                found,
+                Placement.objects.filter(attempt__job_id__in=part),
+                Attempt.objects.filter(job_id__in=part),
+            )
+        return found
+
+    def _read_waiting(self, found: Jobs, jobs: QuerySet[Job]) -> None:
+        jobs = jobs.filter(phase=Phase.PENDING, queue__cluster_id=self.cluster_id)
+        rows = [JobRow._make(row) for row in jobs.values_list(*_COLUMNS)]
+        if not rows:
+            return
+        roles = _roles(JobRole.objects.filter(job__in=jobs))
+        unmet = _unmet_dependencies(jobs)
+        for row in rows:
+            found.said[row.id] = (row.class_key, row.reason_code)
+            found.waiting[row.id] = core_jobs.WaitingJob(
+                id=row.id,
+                ask=self._ask(row, roles[row.id]),
+                submitted_at=row.submitted_at.timestamp(),
+                begin_at=_seconds(row.begin_at),
+                depends_on=tuple(unmet.get(row.id, ())),
+                backoff_until=_seconds(row.backoff_until),
+                version=row.version,
+            )
+
+    def _read_held_capacity(
+        self, found: Jobs, placements: QuerySet[Placement], attempts: QuerySet[Attempt]
+    ) -> None:
+        attempts = attempts.filter(cluster_id=self.cluster_id, ended_at__isnull=True)
+        rows = [AttemptRow._make(row) for row in attempts.values_list(*_ATTEMPT_COLUMNS)]
+        seats = self._read_seats(found, placements)
+        if not rows:
+            return
+        jobs = Job.objects.filter(attempts__in=attempts)
+        asked = {row[0]: JobRow._make(row) for row in jobs.values_list(*_COLUMNS)}
+        roles = _roles(JobRole.objects.filter(job__attempts__in=attempts))
+        for row in rows:
+            ask = self._ask(asked[row.job], roles[row.job])
+            found.running[row.job] = self._running(
+                row, asked[row.job].version, ask, tuple(seats.get(row.id, ()))
+            )
+
+    def _read_seats(
+        self, found: Jobs, placements: QuerySet[Placement]
+    ) -> dict[int, list[core_jobs.Seat]]:
+        """Seats by open attempt; what ended attempts still hold goes to `found.leftovers`."""
+        seats: dict[int, list[core_jobs.Seat]] = defaultdict(list)
+        left: dict[str, list[Leftover]] = defaultdict(list)
+        rows = placements.filter(
+            released_at__isnull=True, attempt__cluster_id=self.cluster_id
+        ).order_by("attempt_id", "rank")
+        for attempt, ended, job, role, replica, rank, node, gpus, cpu, memory in rows.values_list(
+            "attempt_id",
+            "attempt__ended_at",
+            "attempt__job_id",
+            "role__name",
+            "replica",
+            "rank",
+            "node",
+            "gpus",
+            "cpu_millis",
+            "memory_mib",
+        ):
+            if ended is None:
+                seats[attempt].append(core_jobs.Seat(role, replica, rank, node, gpus, cpu, memory))
+            else:
+                left[job].append(Leftover(node, Amount(gpus, cpu, memory, pods=1)))
+        found.leftovers.update({job: tuple(held) for job, held in left.items()})
+        return seats
+
+    def _running(
+        self,
+        row: AttemptRow,
+        version: int,
+        ask: core_jobs.Ask,
+        seats: tuple[core_jobs.Seat, ...],
+    ) -> core_jobs.RunningJob:
+        stopping = bool(row.stop_cause)
+        stops_by = None
+        if stopping and row.stop_requested_at is not None:
+            stops_by = row.stop_requested_at.timestamp() + (row.stop_grace_seconds or 0)
+        flavor = None if row.flavor_id is None else self.policy.flavor_names.get(row.flavor_id)
+        return core_jobs.RunningJob(
+            id=row.job,
+            attempt=row.number,
+            ask=ask,
+            flavor=flavor or "",
+            seats=seats,
+            placed_at=row.placed_at.timestamp(),
+            started_at=_seconds(row.started_at),
+            stopping=stopping,
+            stops_by=stops_by,
+            version=version,
+        )
+
+    def _ask(self, row: JobRow, roles: tuple[core_jobs.Role, ...]) -> core_jobs.Ask:
+        queue = self.policy.allowed.get(row.queue_id)
+        ask = core_jobs.Ask(
+            tenant=row.tenant,
+            # A running job may have been moved to a queue of another cluster; it still holds seats here.
+            queue=queue[0] if queue else "",
+            user=row.user,
+            flavors=self.policy.flavors_of(row.queue_id, row.gpu_model, row.sharing)
+            if queue
+            else (),
+            roles=roles,
+            priority=row.priority,
+            preemptible=row.preemptible,
+            max_runtime_seconds=row.max_runtime_seconds,
+            grace_seconds=float(row.grace_seconds),
+            checkpoint=checkpoint_of(row.checkpoint_interval_seconds, row.checkpoint_grace_seconds),
+            on_preemption=core_jobs.OnPreemption(row.on_preemption),
+            node_selector=tuple(sorted(row.node_selector.items())),
+            exclude_nodes=frozenset(row.exclude_nodes),
+            min_cuda=version_pair(row.min_cuda),
+        )
+        return self.asks.setdefault(ask, ask)
+
+
+def checkpoint_of(
+    interval_seconds: int | None, grace_seconds: int | None
+) -> core_jobs.Checkpoint | None:
+    """A job that names no interval has no checkpoint."""
+    if interval_seconds is None:
+        return None
+    return core_jobs.Checkpoint(float(interval_seconds), float(grace_seconds or 0))
+
+
+def topology_ask(
+    level: str, mode: str, preferred_level: str, cut: tuple[int | None, str]
+) -> core_jobs.TopologyAsk:
+    """The topology fields of a role as the planner has them; `cut` is the slice (replicas, level)."""
+    replicas, slice_level = cut
+    required = level if mode == "required" else ""
+    preferred = preferred_level if mode == "required" else level
+    return core_jobs.TopologyAsk(
+        required=required or None,
+        preferred=preferred or None,
+        slice=core_jobs.SliceAsk(replicas, slice_level) if replicas and slice_level else None,
+    )
+
+
+def _roles(rows: QuerySet[JobRole]) -> dict[str, tuple[core_jobs.Role, ...]]:
+    roles: dict[str, list[core_jobs.Role]] = defaultdict(list)
+    for row in rows.order_by("job_id", "position").values_list(
+        "job_id",
+        "name",
+        "replicas",
+        "min_replicas",
+        "gpus_per_replica",
+        "cpu_millis_per_replica",
+        "memory_mib_per_replica",
+        "topology_level",
+        "topology_mode",
+        "topology_preferred_level",
+        "slice_replicas",
+        "slice_level",
+        "tensor_parallel",
+    ):
+        roles[row[0]].append(_role(*row[1:]))
+    return {job: tuple(found) for job, found in roles.items()}
+
+
+def _role(name: str, replicas: int, min_replicas: int, *rest: Any) -> core_jobs.Role:
+    gpus, cpu, memory, level, mode, preferred, cut_replicas, cut_level, tensor_parallel = rest
+    return core_jobs.Role(
+        name=name,
+        replicas=replicas,
+        per_replica=Amount(gpus, cpu, memory, pods=1),
+        min_replicas=min_replicas,
+        topology=topology_ask(level, mode, preferred, (cut_replicas, cut_level)),
+        tensor_parallel=tensor_parallel,
+    )
+
+
+def _unmet_dependencies(jobs: QuerySet[Job]) -> dict[str, list[str]]:
+    met = Q(on__phase=Phase.FINISHED) & (Q(condition="finished") | Q(on__outcome="succeeded"))
+    unmet: dict[str, list[str]] = defaultdict(list)
+    rows = JobDependency.objects.filter(job__in=jobs).exclude(met).order_by("job_id", "on_id")
+    for job, on in rows.values_list("job_id", "on_id"):
+        unmet[job].append(on)
+    return unmet
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
