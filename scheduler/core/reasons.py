@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Number = int | float | str | None
+Numbers = dict[str, Number]
 
 
 class ReasonCode(StrEnum):

@@ -171,7 +171,7 @@ class RunningJob:
     seats: tuple[Seat, ...]
     placed_at: float
     started_at: float | None = None
-    start_allowance_seconds: float = 1_200.0
+    start_allowance_seconds: float = 60.0
     stopping: bool = False
     stops_by: float | None = None
     last_checkpoint_at: float | None = None

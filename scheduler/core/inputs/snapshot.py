@@ -49,7 +49,8 @@ class Options:
     starts of one plan (the next plan goes on). `estimates` is for how many waiting jobs, in order,
     a start estimate is planned. `preempt` allows evictions. `preemption_budget` is how often one
     job may be evicted for others. `half_life_seconds` decays usage inside the pass's ordering.
-    `dry_mode` plans as if the cluster's mode were `schedule`: what would it do?
+    `start_allowance_seconds` is added to the planned end of a job until it runs. `dry_mode` plans
+    as if the cluster's mode were `schedule`: what would it do?
     """
 
     effort: Effort = Effort.EXPLAIN
@@ -58,4 +59,5 @@ class Options:
     preempt: bool = True
     preemption_budget: int = 3
     half_life_seconds: float = 604_800.0
+    start_allowance_seconds: float = 60.0
     dry_mode: bool = False

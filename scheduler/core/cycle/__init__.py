@@ -1,0 +1,1 @@
+"""One pass over the waiting jobs: gates, attempts, starts, bookings, verdicts."""

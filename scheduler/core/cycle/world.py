@@ -1,0 +1,80 @@
+"""The state that one pass works on: fields, accounts, policies, by name.
+
+Built from a snapshot at the start of a pass; every other room of the cycle reads and moves it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.core.inputs.quotas import Queue
+from scheduler.core.inputs.snapshot import Options, Snapshot
+from scheduler.core.memo import Holding, Memo
+from scheduler.core.placement.field import Field
+from scheduler.core.quota.accounts import Accounts
+from scheduler.core.timeline.ends import planned_length
+from scheduler.core.timeline.windows import Stay, window_map
+
+
+@dataclass(slots=True)
+class World:
+    """All that a pass reads and moves."""
+
+    snapshot: Snapshot
+    options: Options
+    memo: Memo
+    fields: dict[str, Field]
+    accounts: Accounts
+    queues: dict[str, Queue]
+    holdings: dict[str, list[Holding]]
+
+    @property
+    def now(self) -> float:
+        """The moment of the plan."""
+        return self.snapshot.now
+
+    def queue_of(self, job: WaitingJob) -> Queue:
+        """The job's queue; an unknown name counts as an open queue with default policy."""
+        found = self.queues.get(job.ask.queue)
+        if found is None:
+            found = self.queues[job.ask.queue] = Queue(job.ask.queue, job.ask.tenant)
+        return found
+
+    def key_of(self, job: WaitingJob) -> str:
+        """The job's class key (see `scheduler.core.identity.class_key`)."""
+        by_user = self.queue_of(job).user_fairness or self.accounts.has_user_limit(job.ask)
+        key = self.memo.key(job.ask, by_user=by_user)
+        return f"{key}:{job.id}" if job.survivors else key
+
+    def stay_of(self, job: WaitingJob, start: float) -> Stay:
+        """The job on nodes from `start` to its planned end."""
+        until = start + planned_length(job.ask, self.options.start_allowance_seconds)
+        return Stay(job.ask, job.id, start, until, is_swap=bool(job.survivors))
+
+
+def build_world(snapshot: Snapshot, options: Options, memo: Memo) -> World:
+    """The state before any decision: running jobs and strangers are counted, nothing else."""
+    lenses = memo.lenses(snapshot)
+    fields = {
+        name: Field(
+            lens,
+            window_map(snapshot.windows, lens.grid, snapshot.now),
+            lens.grid.capacity - lens.grid.foreign,
+        )
+        for name, lens in lenses.items()
+    }
+    holdings: dict[str, list[Holding]] = defaultdict(list)
+    for holding in memo.holdings(snapshot):
+        fields[holding.job.flavor].take(holding.nodes, holding.amounts)
+        holdings[holding.job.flavor].append(holding)
+    return World(
+        snapshot=snapshot,
+        options=options,
+        memo=memo,
+        fields=fields,
+        accounts=Accounts(snapshot),
+        queues={queue.name: queue for queue in snapshot.queues},
+        holdings=holdings,
+    )

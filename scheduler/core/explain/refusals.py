@@ -1,0 +1,181 @@
+"""Why a gang found no place: the checks in order, against the state left by the jobs ahead.
+
+Called by the cycle once per class that was refused (and only when reasons are wanted). Each check
+loosens or tightens one thing and asks placement again; the first that fails is the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from scheduler.core.inputs.cluster import NODE_LEVEL
+from scheduler.core.placement.demand import (
+    Demand,
+    limiting_resource,
+    replica_capacity,
+)
+from scheduler.core.placement.field import Field
+from scheduler.core.placement.gang import place
+from scheduler.core.placement.search import bubble_up
+from scheduler.core.reasons import Numbers, Reason, ReasonCode
+from scheduler.core.timeline.windows import Stay
+from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
+
+
+def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
+    """What an empty cluster would refuse: too big, drivers too old, nodes out."""
+    grid, ask = field.grid, stay.ask
+    matching, new_enough = field.lens.matching(ask), field.lens.new_enough(ask)
+    if place(grid, demands, grid.inventory, matching) is None:
+        return _never(field, demands, matching)
+    if place(grid, demands, grid.inventory, new_enough) is None:
+        version = ask.min_cuda or (0, 0)
+        numbers: Numbers = {
+            **fit_numbers(field, demands),
+            "min_cuda": f"{version[0]}.{version[1]}",
+            "new_enough_nodes": int(new_enough.sum()),
+            "too_old_nodes": int((matching & ~new_enough).sum()),
+        }
+        return Reason(ReasonCode.WAITING_FOR_DRIVER, numbers)
+    if place(grid, demands, grid.capacity, new_enough & grid.is_in) is None:
+        return _unhealthy(field, demands, new_enough)
+    return None
+
+
+def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
+    """What the cluster as it is now refuses: nodes, topology, reservations, windows."""
+    grid = field.grid
+    inside = field.lens.new_enough(stay.ask) & grid.is_in
+    if _total_short(demands, field.free, inside):
+        return _nodes(field, demands, inside)
+    if place(grid, demands, field.free, inside) is None:
+        return _topology(field, demands, inside)
+    return _windows(field, stay, demands, inside)
+
+
+def also_unhealthy(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
+    """UNHEALTHY_NODES when the job would fit now if the nodes that are out were in."""
+    new_enough = field.lens.new_enough(stay.ask)
+    if not (new_enough & ~field.grid.is_in).any():
+        return None
+    if place(field.grid, demands, field.free, new_enough) is None:
+        return None
+    return _unhealthy(field, demands, new_enough)
+
+
+def fit_numbers(field: Field, demands: tuple[Demand, ...]) -> Numbers:
+    """What is needed at least: replicas, GPUs, and nodes of this flavor when empty."""
+    nodes = 0
+    for demand in demands:
+        fits = replica_capacity(demand, field.grid.capacity, None)
+        most = int(fits.max()) if fits.size else 0
+        nodes += -(-demand.least // most) if most > 0 else demand.least
+    return {
+        "flavor": field.grid.flavor.name,
+        "needed_replicas": sum(demand.least for demand in demands),
+        "needed_gpus": sum(demand.least * demand.request[GPUS] for demand in demands),
+        "needed_nodes": nodes,
+    }
+
+
+def _total_short(demands: tuple[Demand, ...], free: Ints, usable: Bools) -> bool:
+    return any(
+        int(replica_capacity(demand, free, usable).sum()) < demand.least for demand in demands
+    )
+
+
+def _biggest(demands: tuple[Demand, ...]) -> Demand:
+    return max(demands, key=lambda demand: (demand.request[GPUS] * demand.least, demand.role))
+
+
+def _level_name(grid: Grid, demand: Demand) -> str | None:
+    tiers = [demand.limit_tier, *(layer.tier for layer in demand.layers)]
+    tier = next((tier for tier in tiers if tier > 0), 0)
+    return grid.tiers[tier].name
+
+
+def _never(field: Field, demands: tuple[Demand, ...], matching: Bools) -> Reason:
+    grid, demand = field.grid, _biggest(demands)
+    cap = replica_capacity(demand, grid.inventory, matching)
+    counts = bubble_up(grid, cap, demand.layers)[demand.limit_tier]
+    numbers: Numbers = {
+        **fit_numbers(field, demands),
+        "most_replicas": int(counts.max()) if counts.size else 0,
+        "level": _level_name(grid, demand),
+    }
+    return Reason(ReasonCode.EXCEEDS_CLUSTER_FOR_EVER, numbers)
+
+
+def _unhealthy(field: Field, demands: tuple[Demand, ...], new_enough: Bools) -> Reason:
+    grid = field.grid
+    out = np.flatnonzero(new_enough & ~grid.is_in)
+    causes = Counter(str(cause) for i in out.tolist() for cause in grid.nodes[i].outs)
+    numbers: Numbers = {
+        **fit_numbers(field, demands),
+        "nodes_in": int((new_enough & grid.is_in).sum()),
+        "nodes_out": int(out.size),
+        "main_cause": min(causes, key=lambda name: (-causes[name], name), default=None),
+        **{f"out_{name}": count for name, count in sorted(causes.items())},
+    }
+    return Reason(ReasonCode.UNHEALTHY_NODES, numbers)
+
+
+def _nodes(field: Field, demands: tuple[Demand, ...], inside: Bools) -> Reason:
+    short = [d for d in demands if _total_short((d,), field.free, inside)]
+    demand = _biggest(tuple(short))
+    cap = replica_capacity(demand, field.free, inside)
+    numbers: Numbers = {
+        **fit_numbers(field, demands),
+        "free_replicas": int(cap.sum()),
+        "free_gpus": int(np.maximum(field.free[GPUS], 0)[inside].sum()),
+        "free_nodes": int((cap > 0).sum()),
+        "limiting_resource": limiting_resource(demand, field.free, inside),
+    }
+    return Reason(ReasonCode.WAITING_FOR_NODES, numbers)
+
+
+def _topology(field: Field, demands: tuple[Demand, ...], inside: Bools) -> Reason:
+    grid, demand = field.grid, _biggest(demands)
+    cap = replica_capacity(demand, field.free, inside)
+    tier = demand.limit_tier or next((layer.tier for layer in demand.layers), 0)
+    counts = bubble_up(grid, cap, demand.layers)[tier]
+    best = int(np.argmax(counts)) if counts.size else 0
+    name = grid.tiers[tier].names[best] if counts.size else None
+    span = slice(int(grid.tiers[tier].starts[best]), int(grid.tiers[tier].starts[best + 1]))
+    numbers: Numbers = {
+        **fit_numbers(field, demands),
+        "level": grid.tiers[tier].name or NODE_LEVEL,
+        "best_domain": name,
+        "free_there": int((cap[span] > 0).sum()),
+        "replicas_there": int(counts[best]) if counts.size else 0,
+        "frees_at": None,
+        "frees_job": None,
+    }
+    return Reason(ReasonCode.WAITING_FOR_TOPOLOGY, numbers)
+
+
+def _windows(field: Field, stay: Stay, demands: tuple[Demand, ...], inside: Bools) -> Reason | None:
+    blocking = field.windows.blocking(stay)
+    for code in (ReasonCode.WAITING_FOR_RESERVATION, ReasonCode.WAITING_FOR_MAINTENANCE):
+        kind = "reserved" if code is ReasonCode.WAITING_FOR_RESERVATION else "maintenance"
+        mine = [pair for pair in blocking if pair[0].kind == kind]
+        if not mine:
+            continue
+        inside = inside.copy()
+        for _, nodes in mine:
+            inside[nodes] = False
+        if place(field.grid, demands, field.free, inside) is None:
+            first = min((window for window, _ in mine), key=lambda w: (w.starts_at, w.id))
+            numbers = fit_numbers(field, demands) | {"window": first.id}
+            if code is ReasonCode.WAITING_FOR_RESERVATION:
+                numbers["reserved_nodes"] = int(
+                    np.unique(np.concatenate([n for _, n in mine])).size
+                )
+                numbers["ends_at"] = first.ends_at
+            else:
+                numbers["starts_at"] = first.starts_at
+                numbers["longest_seconds"] = max(0.0, first.starts_at - stay.start)
+            return Reason(code, numbers)
+    return None

@@ -1,0 +1,214 @@
+"""What must hold of every plan, checked in plain Python against the snapshot it came from.
+
+Written without the planner's matrices, so that it cannot share their mistakes. Tests of every
+layer call `check_plan` after every step. Each violation begins with the invariant's name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from scheduler.core.inputs.cluster import NODE_LEVEL, Crossing, Node, Window, WindowKind
+from scheduler.core.inputs.jobs import Ask, Role, Seat, WaitingJob
+from scheduler.core.inputs.snapshot import Snapshot
+from scheduler.core.outputs import Plan, Start
+from scheduler.core.quota.accounts import Accounts
+from scheduler.core.reasons import REASON_NUMBERS, Reason
+from scheduler.core.resources import NOTHING, Amount
+
+
+def check_plan(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """All violations; empty when the plan is sound."""
+    return [
+        *_each_job_once(snapshot, plan),
+        *_capacity(snapshot, plan),
+        *_gangs_whole(snapshot, plan),
+        *_eligible(snapshot, plan),
+        *_topology(snapshot, plan),
+        *_quota(snapshot, plan),
+        *_windows(snapshot, plan),
+        *_reasons(plan),
+    ]
+
+
+def _jobs(snapshot: Snapshot) -> dict[str, WaitingJob]:
+    return {job.id: job for job in snapshot.waiting}
+
+
+def _nodes(snapshot: Snapshot) -> dict[str, Node]:
+    return {node.name: node for node in snapshot.nodes}
+
+
+def _each_job_once(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Every waiting job starts, or has a class, or has a reason of its own; exactly one."""
+    told = Counter([start.job for start in plan.starts])
+    told.update(plan.classes.keys())
+    told.update(plan.own_reasons.keys())
+    waiting = {job.id for job in snapshot.waiting}
+    for job_id, count in told.items():
+        if count > 1 and job_id not in plan.own_reasons:
+            yield f"each_job_once: {job_id} has {count} answers"
+        if job_id not in waiting:
+            yield f"each_job_once: {job_id} does not wait"
+    if plan.verdicts or not plan.classes:
+        missing = waiting - set(told) if plan.classes or plan.verdicts else set()
+        yield from (f"each_job_once: {job_id} has no answer" for job_id in sorted(missing))
+
+
+def _seat_amount(seat: Seat) -> Amount:
+    return Amount(seat.gpus, seat.cpu_millis, seat.memory_mib, 1)
+
+
+def _capacity(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """no node over capacity: on every node that takes a new seat."""
+    used: dict[str, Amount] = defaultdict(lambda: NOTHING)
+    for job in snapshot.running:
+        for seat in job.seats:
+            used[seat.node] = used[seat.node] + _seat_amount(seat)
+    touched = set()
+    for start in plan.starts:
+        for seat in start.seats:
+            used[seat.node] = used[seat.node] + _seat_amount(seat)
+            touched.add(seat.node)
+    nodes = _nodes(snapshot)
+    for name in sorted(touched):
+        total = (used[name] + nodes[name].foreign).as_tuple()
+        offered = nodes[name].capacity.as_tuple()
+        asked = _asked_resources(plan, name)
+        for i, (want, have) in enumerate(zip(total, offered, strict=True)):
+            if want > have and asked[i]:
+                yield f"no_node_over_capacity: {name} resource {i} has {want} of {have}"
+
+
+def _asked_resources(plan: Plan, node: str) -> list[bool]:
+    """Which resources new seats on the node take any of."""
+    seats = [seat for start in plan.starts for seat in start.seats if seat.node == node]
+    return [any(_seat_amount(seat).as_tuple()[i] for seat in seats) for i in range(4)]
+
+
+def _gangs_whole(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """gangs whole: every role between its least and its full size, numbered once each."""
+    jobs = _jobs(snapshot)
+    for start in plan.starts:
+        by_role = Counter(seat.role for seat in start.seats)
+        for role in jobs[start.job].ask.roles:
+            if not role.least_replicas <= by_role[role.name] <= role.replicas:
+                yield f"gangs_whole: {start.job} role {role.name} has {by_role[role.name]}"
+            if any(s.gpus != role.per_replica.gpus for s in start.seats if s.role == role.name):
+                yield f"gangs_whole: {start.job} role {role.name} has seats of another size"
+        if len({(seat.role, seat.replica) for seat in start.seats}) != len(start.seats):
+            yield f"gangs_whole: {start.job} numbers a replica twice"
+        if [seat.rank for seat in start.seats] != list(range(len(start.seats))):
+            yield f"gangs_whole: {start.job} has ranks with gaps"
+
+
+def _eligible(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """nodes eligible: in, of the flavor, matching the selector, drivers new enough."""
+    jobs, nodes = _jobs(snapshot), _nodes(snapshot)
+    for start in plan.starts:
+        ask = jobs[start.job].ask
+        if start.flavor not in ask.flavors:
+            yield f"nodes_eligible: {start.job} got flavor {start.flavor}"
+        for name in start.nodes:
+            node = nodes[name]
+            if node.outs or node.flavor != start.flavor or not _matches(node, ask):
+                yield f"nodes_eligible: {start.job} may not use {name}"
+
+
+def _matches(node: Node, ask: Ask) -> bool:
+    new_enough = ask.min_cuda is None or (node.cuda is not None and node.cuda >= ask.min_cuda)
+    selected = set(ask.node_selector) <= set(node.labels)
+    return new_enough and selected and node.name not in ask.exclude_nodes
+
+
+def _domain(node: Node, level: str, levels: tuple[str, ...]) -> tuple[str, ...]:
+    """The full path of the node's domain at a level; unlabelled nodes are alone."""
+    if level == NODE_LEVEL:
+        return ("node", node.name)
+    named = dict(node.domains)
+    path = levels[: levels.index(level) + 1]
+    return tuple(named.get(step, f"\0{node.name}") for step in path)
+
+
+def _topology(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """topology kept: required levels, slices and tensor-parallel groups stay in one domain."""
+    jobs, nodes = _jobs(snapshot), _nodes(snapshot)
+    levels = snapshot.cluster.levels
+    domain_gpus = {flavor.name: flavor.gpus_per_nvlink_domain for flavor in snapshot.flavors}
+    for start in plan.starts:
+        for role in jobs[start.job].ask.roles:
+            homes = [nodes[seat.node] for seat in start.seats if seat.role == role.name]
+            if role.topology.required is not None:
+                level = role.topology.required
+                if len({_domain(node, level, levels) for node in homes}) > 1:
+                    yield f"topology_kept: {start.job} leaves its {level}"
+            yield from _groups_kept(snapshot, start, role, homes)
+            if role.per_replica.gpus and role.tensor_parallel > domain_gpus[start.flavor]:
+                yield f"topology_kept: {start.job} tensor-parallel group exceeds NVLink"
+
+
+def _groups_kept(snapshot: Snapshot, start: Start, role: Role, homes: list[Node]) -> Iterator[str]:
+    levels = snapshot.cluster.levels
+    groups = []
+    if role.topology.slice is not None:
+        groups.append((role.topology.slice.replicas, role.topology.slice.level))
+    if role.per_replica.gpus and role.tensor_parallel > role.per_replica.gpus:
+        level = "nvlink" if "nvlink" in levels else NODE_LEVEL
+        groups.append((-(-role.tensor_parallel // role.per_replica.gpus), level))
+    for size, level in groups:
+        for first in range(0, len(homes), size):
+            group = homes[first : first + size]
+            if len({_domain(node, level, levels) for node in group}) > 1:
+                yield f"topology_kept: {start.job} splits a group of {size} over {level}s"
+
+
+def _quota(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """quota kept: starts, in order, each within what was available, limits included."""
+    jobs = _jobs(snapshot)
+    accounts = Accounts(snapshot)
+    for start in plan.starts:
+        ask = jobs[start.job].ask
+        if start.gpus > accounts.room(ask, start.flavor):
+            yield f"quota_kept: {start.job} takes {start.gpus} GPUs beyond its room"
+        accounts.add(ask, start.flavor, start.gpus)
+
+
+def _windows(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """windows kept: no job on a node across a window that it may not cross."""
+    jobs = _jobs(snapshot)
+    for start in plan.starts:
+        job = jobs[start.job]
+        until = float("inf") if start.planned_end is None else start.planned_end
+        for window in snapshot.windows:
+            overlaps = plan.now < window.ends_at and until > window.starts_at
+            if overlaps and window.nodes & set(start.nodes) and not _may_cross(window, job, plan):
+                yield f"windows_kept: {start.job} runs into {window.id}"
+
+
+def _may_cross(window: Window, job: WaitingJob, plan: Plan) -> bool:
+    if window.kind is WindowKind.RESERVED and (
+        job.ask.tenant in window.admits_tenants
+        or job.ask.queue in window.admits_queues
+        or job.id in window.admits_jobs
+        or (window.spare and bool(job.survivors))
+    ):
+        return True
+    crosses = window.crossing is Crossing.CHECKPOINTABLE and job.ask.checkpoint is not None
+    return crosses and plan.now < window.starts_at
+
+
+def _reasons(plan: Plan) -> Iterator[str]:
+    """reasons complete: every class has a verdict, every reason its numbers."""
+    for job_id, key in plan.classes.items():
+        if key not in plan.verdicts:
+            yield f"reasons_complete: {job_id} has no verdict"
+    told: list[Reason] = list(plan.own_reasons.values())
+    for verdict in plan.verdicts.values():
+        told.extend(verdict.reasons)
+        if verdict.reasons[0] is not verdict.reason:
+            yield f"reasons_complete: {verdict.class_key} does not lead with its dominant reason"
+    for reason in told:
+        missing = set(REASON_NUMBERS[reason.code]) - set(reason.numbers)
+        if missing:
+            yield f"reasons_complete: {reason.code} lacks {sorted(missing)}"

@@ -1,0 +1,108 @@
+"""What a warm caller keeps between plans: things derived from unchanged objects.
+
+Nothing here changes what a plan says, only how fast: an entry counts only while the object that
+it was derived from is the very same one. A fresh `Memo` gives the same plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.core.identity import ask_key
+from scheduler.core.inputs.cluster import Flavor, Node
+from scheduler.core.inputs.jobs import Ask, RunningJob
+from scheduler.core.inputs.snapshot import Snapshot
+from scheduler.core.placement.field import Lens
+from scheduler.core.reasons import Reason
+from scheduler.core.topology.grid import RESOURCES, Grid, Ints, build_grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """A running job's nodes (ascending indexes) and (4, nodes) amounts on its grid."""
+
+    job: RunningJob
+    nodes: Ints
+    amounts: Ints
+    gpus: int
+
+
+@dataclass(slots=True)
+class Memo:
+    """Caches that a caller may pass to successive `plan` calls of one cluster."""
+
+    _nodes: tuple[Node, ...] = ()
+    _levels: tuple[str, ...] = ()
+    _flavors: tuple[Flavor, ...] = ()
+    _lenses: dict[str, Lens] = field(default_factory=dict)
+    _holdings: dict[str, Holding] = field(default_factory=dict)
+    _keys: dict[tuple[int, bool], tuple[Ask, str]] = field(default_factory=dict)
+
+    static_refusals: dict[object, Reason | None] = field(default_factory=dict)
+    """What an empty cluster refuses, by (flavor, shape); emptied whenever a node changes."""
+
+    def lenses(self, snapshot: Snapshot) -> dict[str, Lens]:
+        """The grid of each flavor with what is derived from it."""
+        same = (
+            self._nodes is snapshot.nodes
+            and self._levels == snapshot.cluster.levels
+            and self._flavors == snapshot.flavors
+        )
+        if not same:
+            self._lenses = {
+                flavor.name: Lens(build_grid(flavor, snapshot.nodes, snapshot.cluster.levels))
+                for flavor in snapshot.flavors
+            }
+            self._holdings = {}
+            self.static_refusals = {}
+            self._nodes, self._levels = snapshot.nodes, snapshot.cluster.levels
+            self._flavors = snapshot.flavors
+        return self._lenses
+
+    def holdings(self, snapshot: Snapshot) -> list[Holding]:
+        """What each running job holds, in the snapshot's order; jobs of unknown flavors left out.
+
+        Call `lenses` first.
+        """
+        kept: dict[str, Holding] = {}
+        for job in snapshot.running:
+            holding = self._holdings.get(job.id)
+            if holding is None or holding.job is not job:
+                lens = self._lenses.get(job.flavor)
+                if lens is None:
+                    continue
+                holding = _holding(job, lens.grid)
+            kept[job.id] = holding
+        self._holdings = kept
+        return list(kept.values())
+
+    def key(self, ask: Ask, *, by_user: bool) -> str:
+        """`ask_key`, remembered for the object."""
+        found = self._keys.get((id(ask), by_user))
+        if found is not None and found[0] is ask:
+            return found[1]
+        key = ask_key(ask, by_user=by_user)
+        if len(self._keys) > 100_000:
+            self._keys.clear()
+        self._keys[id(ask), by_user] = (ask, key)
+        return key
+
+
+def _holding(job: RunningJob, grid: Grid) -> Holding:
+    per_node: dict[int, list[int]] = {}
+    gpus = 0
+    for seat in job.seats:
+        gpus += seat.gpus
+        index = grid.index.get(seat.node)
+        if index is None:
+            continue
+        row = per_node.setdefault(index, [0] * RESOURCES)
+        row[0] += seat.gpus
+        row[1] += seat.cpu_millis
+        row[2] += seat.memory_mib
+        row[3] += 1
+    nodes = np.array(sorted(per_node), dtype=np.int64)
+    amounts = np.array([per_node[i] for i in sorted(per_node)], dtype=np.int64)
+    return Holding(job, nodes, amounts.reshape(-1, RESOURCES).T, gpus)

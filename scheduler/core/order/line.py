@@ -1,0 +1,93 @@
+"""One tenant's waiting jobs in the order in which they are considered.
+
+Priority, then (where the queue says so) the user's decayed usage, then age, then id. Usage moves
+as jobs start in the pass, so with user fairness the next job is chosen when it is asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+
+from scheduler.core.inputs.jobs import WaitingJob
+
+UsageOf = Callable[[str], float]
+
+
+def age_key(job: WaitingJob) -> tuple[int, float, str]:
+    """Priority (high first), then age, then id."""
+    return (-job.ask.priority, job.submitted_at, job.id)
+
+
+def limit_key(job: WaitingJob) -> tuple[int, float, float, str]:
+    """Priority, then the shortest run-time limit, then age: for backfill candidates."""
+    limit = job.ask.max_runtime_seconds
+    length = float("inf") if limit is None else limit
+    return (-job.ask.priority, length, job.submitted_at, job.id)
+
+
+class PlainLine:
+    """Jobs in a fixed order."""
+
+    def __init__(self, jobs: Iterable[WaitingJob]) -> None:
+        self._jobs = deque(jobs)
+
+    def peek(self) -> WaitingJob | None:
+        """The next job, left in line."""
+        return self._jobs[0] if self._jobs else None
+
+    def pop(self) -> WaitingJob:
+        """Take the next job."""
+        return self._jobs.popleft()
+
+
+class FairLine:
+    """Jobs of many users: inside one priority the user with the least usage goes first.
+
+    `usage_of` gives a user's usage now; it may only grow while the line is used.
+    """
+
+    def __init__(self, jobs: Iterable[WaitingJob], usage_of: UsageOf) -> None:
+        self._usage_of = usage_of
+        self._by_user: dict[tuple[int, str], deque[WaitingJob]] = defaultdict(deque)
+        for job in sorted(jobs, key=age_key):
+            self._by_user[-job.ask.priority, job.ask.user].append(job)
+        self._heap = [self._entry(key) for key in self._by_user]
+        heapq.heapify(self._heap)
+
+    def _entry(self, key: tuple[int, str]) -> tuple[int, float, float, str, str]:
+        head = self._by_user[key][0]
+        return (key[0], self._usage_of(key[1]), head.submitted_at, head.id, key[1])
+
+    def _refresh(self) -> None:
+        """Usage only grows: an entry that grew sinks until the top is true."""
+        while self._heap:
+            top = self._heap[0]
+            now = self._entry((top[0], top[4]))
+            if now == top:
+                return
+            heapq.heapreplace(self._heap, now)
+
+    def peek(self) -> WaitingJob | None:
+        """The next job, left in line."""
+        self._refresh()
+        if not self._heap:
+            return None
+        top = self._heap[0]
+        return self._by_user[top[0], top[4]][0]
+
+    def pop(self) -> WaitingJob:
+        """Take the next job."""
+        self._refresh()
+        top = self._heap[0]
+        key = (top[0], top[4])
+        job = self._by_user[key].popleft()
+        if self._by_user[key]:
+            heapq.heapreplace(self._heap, self._entry(key))
+        else:
+            heapq.heappop(self._heap)
+        return job
+
+
+Line = PlainLine | FairLine

@@ -1,0 +1,165 @@
+"""The tournament between tenants: whose job is considered next.
+
+As Kueue's scheduling cycle: one head per tenant; at each cohort the child with the best head
+wins, from the root down. Classic order: not borrowing, priority, age. Fair share: not borrowing,
+lower dominant share with the candidate counted, priority, age. Trees and lone tenants meet by
+priority and age.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.core.inputs.quotas import OrderPolicy
+from scheduler.core.inputs.snapshot import Snapshot
+from scheduler.core.order.line import Line
+from scheduler.core.quota.accounts import Accounts
+from scheduler.core.quota.shares import bubbled, dominant_share
+from scheduler.core.quota.tree import Account
+
+JobKey = Callable[[WaitingJob], tuple[float | int | str, ...]]
+
+
+@dataclass(slots=True, eq=False)
+class _Seatholder:
+    """A tenant or cohort in the tournament; `stamp` tells its live heap entry from old ones."""
+
+    name: str
+    parent: _Group | None
+    stamp: int = 0
+    head: WaitingJob | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Group(_Seatholder):
+    policy: OrderPolicy = OrderPolicy.CLASSIC
+    is_root: bool = False
+    heap: list[tuple[tuple[object, ...], int, int, _Seatholder]] = field(default_factory=list)
+
+    def best(self) -> _Seatholder | None:
+        while self.heap and self.heap[0][1] != self.heap[0][3].stamp:
+            heapq.heappop(self.heap)
+        return self.heap[0][3] if self.heap else None
+
+
+class Turns:
+    """Hands out waiting jobs one at a time; told of each start, so that shares stay true."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        lines: Mapping[str, Line],
+        accounts: Accounts,
+        job_key: JobKey,
+    ) -> None:
+        self._lines = lines
+        self._accounts = accounts
+        self._job_key = job_key
+        self._flavors = tuple(flavor.name for flavor in snapshot.flavors)
+        self._count = 0
+        self._top = _Group("", None, is_root=True)
+        self._tenants = self._seat(snapshot)
+        for name in sorted(lines):
+            self._update(self._tenants[name])
+
+    def next(self) -> WaitingJob | None:
+        """Take the next job out of its line; None when all lines are empty."""
+        winner: _Seatholder | None = self._top
+        while isinstance(winner, _Group):
+            winner = winner.best()
+        if winner is None:
+            return None
+        job = self._lines[winner.name].pop()
+        self._update(winner)
+        return job
+
+    def started(self, job: WaitingJob) -> None:
+        """The accounts have counted the job's start: its tenant's standing has changed."""
+        self._update(self._tenants[job.ask.tenant])
+
+    def _seat(self, snapshot: Snapshot) -> dict[str, _Seatholder]:
+        groups: dict[str, _Group] = {}
+        parents = {cohort.name: cohort.parent for cohort in snapshot.cohorts}
+        for cohort in snapshot.cohorts:
+            groups[cohort.name] = _Group(cohort.name, self._top, policy=cohort.order)
+        for name, group in groups.items():
+            parent = parents[name]
+            if parent in groups and not _in_circle(name, parents):
+                group.parent = groups[parent]
+        tenants: dict[str, _Seatholder] = {}
+        for tenant in snapshot.tenants:
+            above = groups.get(tenant.cohort or "", self._top)
+            tenants[tenant.name] = _Seatholder(tenant.name, above)
+        for name in self._lines:
+            tenants.setdefault(name, _Seatholder(name, self._top))
+        return tenants
+
+    def _update(self, seat: _Seatholder) -> None:
+        """Recompute the seat's head and its standing, and those above it."""
+        current: _Seatholder | None = seat
+        while current is not None and current is not self._top:
+            current.head = self._head(current)
+            current.stamp += 1
+            group = current.parent
+            if group is not None and current.head is not None:
+                self._count += 1
+                key = self._standing(group, current, current.head)
+                heapq.heappush(group.heap, (key, current.stamp, self._count, current))
+            current = group
+
+    def _head(self, seat: _Seatholder) -> WaitingJob | None:
+        if isinstance(seat, _Group):
+            best = seat.best()
+            return None if best is None else best.head
+        return self._lines[seat.name].peek()
+
+    def _standing(self, group: _Group, seat: _Seatholder, head: WaitingJob) -> tuple[object, ...]:
+        if group.is_root:
+            return self._job_key(head)
+        depth = self._depth(seat, head)
+        flavor = head.ask.flavors[0] if head.ask.flavors else ""
+        account = self._account(head, flavor, depth)
+        extra = self._reaching(head, flavor, depth)
+        borrows = account is not None and account.usage + extra > account.subtree
+        if group.policy is OrderPolicy.CLASSIC:
+            return (borrows, *self._job_key(head))
+        every = [self._account(head, name, depth) for name in self._flavors]
+        return (borrows, dominant_share(every, {flavor: extra}), *self._job_key(head))
+
+    def _depth(self, seat: _Seatholder, head: WaitingJob) -> int:
+        depth = 0
+        current: _Seatholder | None = self._tenants[head.ask.tenant]
+        while current is not None and current is not seat:
+            current, depth = current.parent, depth + 1
+        return depth
+
+    def _account(self, head: WaitingJob, flavor: str, depth: int) -> Account | None:
+        leaf = self._accounts.account(head.ask.tenant, flavor)
+        if leaf is None:
+            return None
+        for _ in range(depth):
+            if leaf.parent is None:
+                return None
+            leaf = leaf.parent
+        return leaf
+
+    def _reaching(self, head: WaitingJob, flavor: str, depth: int) -> int:
+        leaf = self._accounts.account(head.ask.tenant, flavor)
+        if leaf is None:
+            return 0
+        amounts = bubbled(list(leaf.path()), head.ask.gpus)
+        return amounts[min(depth, len(amounts) - 1)]
+
+
+def _in_circle(name: str, parents: Mapping[str, str | None]) -> bool:
+    seen = {name}
+    parent = parents.get(name)
+    while parent is not None:
+        if parent in seen:
+            return True
+        seen.add(parent)
+        parent = parents.get(parent)
+    return False

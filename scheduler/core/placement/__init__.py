@@ -1,0 +1,1 @@
+"""Where a gang goes: capacity per node, the choice of domains, seats and ranks."""

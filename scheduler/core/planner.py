@@ -1,0 +1,50 @@
+"""The planner's one entry point. The loop, simulations, previews and replays all call `plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.core.cycle.passes import Outcome, Pass
+from scheduler.core.cycle.world import World, build_world
+from scheduler.core.identity import plan_identity
+from scheduler.core.inputs.snapshot import Effort, Options, Snapshot
+from scheduler.core.memo import Memo
+from scheduler.core.outputs import Plan
+
+DEFAULT_OPTIONS = Options()
+
+
+def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | None = None) -> Plan:
+    """What to do now, and why everything else waits.
+
+    Pure: the same snapshot and options give the same plan. A `memo` kept by the caller between
+    plans of one cluster only makes it faster.
+    """
+    world = build_world(snapshot, options, Memo() if memo is None else memo)
+    outcome = Pass(world).run()
+    explains = options.effort is Effort.EXPLAIN
+    return Plan(
+        now=snapshot.now,
+        revision=snapshot.revision,
+        identity=plan_identity(outcome.starts, (), _touched(world, outcome)),
+        starts=tuple(outcome.starts),
+        verdicts=outcome.verdicts() if explains else {},
+        classes=outcome.classes if explains else {},
+        own_reasons=outcome.own_reasons,
+        order=tuple(outcome.order),
+        finishes=tuple(outcome.finishes),
+        over_admissions=world.accounts.over_admissions,
+        stats=outcome.stats(),
+    )
+
+
+def _touched(world: World, outcome: Outcome) -> Iterable[tuple[str, int]]:
+    """(name, version) of every node and tenant that the decisions rest on."""
+    touched: set[tuple[str, int]] = set()
+    starting = {start.job for start in outcome.starts}
+    for start in outcome.starts:
+        grid = world.fields[start.flavor].grid
+        touched.update((name, grid.nodes[grid.index[name]].version) for name in start.nodes)
+    tenants = {job.ask.tenant for job in world.snapshot.waiting if job.id in starting}
+    touched.update((t.name, t.version) for t in world.snapshot.tenants if t.name in tenants)
+    return touched

@@ -1,0 +1,1 @@
+"""How much each tenant may use: the cohort tree, limits, over-admission."""

@@ -1,0 +1,218 @@
+"""All quota of one snapshot in use: the trees of every flavor, queue limits, user limits.
+
+The cycle asks it whether a job may start, and tells it what started. Mutable within a pass.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from scheduler.core.inputs.jobs import Ask
+from scheduler.core.inputs.quotas import FlavorQuota
+from scheduler.core.inputs.snapshot import Snapshot
+from scheduler.core.outputs import OverAdmission
+from scheduler.core.quota.tree import Account, build_tree
+from scheduler.core.reasons import Numbers, Reason, ReasonCode
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaView:
+    """A tenant's state for one flavor, in GPUs, for screens and simulations."""
+
+    tenant: str
+    flavor: str
+    nominal: int
+    used: int
+    borrowed: int
+    available: int
+
+
+class Accounts:
+    """Quota trees and limits with their current usage."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._trees: dict[str, dict[str, Account]] = {
+            flavor.name: _tree_of(snapshot, flavor.name) for flavor in snapshot.flavors
+        }
+        self._limits = _limits_of(snapshot)
+        self._limited: dict[Key, int] = defaultdict(int)
+        self._firm: dict[tuple[str, str], int] = defaultdict(int)
+        self.over_admissions: tuple[OverAdmission, ...] = ()
+        for job in snapshot.running:
+            self.add(job.ask, job.flavor, job.gpus)
+        self.over_admissions = self._over()
+
+    def account(self, tenant: str, flavor: str) -> Account | None:
+        """The tenant's leaf in the flavor's tree."""
+        return self._trees.get(flavor, {}).get(tenant)
+
+    def add(self, ask: Ask, flavor: str, gpus: int) -> None:
+        """Count `gpus` more (negative: fewer) for the ask's tenant, queue and user."""
+        account = self.account(ask.tenant, flavor)
+        if account is not None:
+            if gpus >= 0:
+                account.add(gpus)
+            else:
+                account.remove(-gpus)
+        if not ask.preemptible:
+            self._firm[ask.tenant, flavor] += gpus
+        self._limited["queue", ask.queue, flavor] += gpus
+        self._limited["user", f"{ask.tenant}/{ask.user}", flavor] += gpus
+
+    def never_fits(self, ask: Ask, flavor: str, gpus: int) -> Reason | None:
+        """EXCEEDS_QUOTA_FOR_EVER when no passing of time makes room for `gpus`."""
+        most = self.most(ask, flavor)
+        if gpus <= most:
+            return None
+        numbers: Numbers = {
+            "flavor": flavor,
+            "needed_gpus": gpus,
+            "most_gpus": most,
+            "tenant": ask.tenant,
+        }
+        return Reason(ReasonCode.EXCEEDS_QUOTA_FOR_EVER, numbers)
+
+    def most(self, ask: Ask, flavor: str) -> int:
+        """The most GPUs that one job like this could ever hold."""
+        account = self.account(ask.tenant, flavor)
+        if account is None:
+            return 0
+        most = account.potential()
+        if not ask.preemptible:
+            most = min(most, account.quota.nominal - account.quota.headroom)
+        limits = [self._limits.get(key) for key in _limit_keys(ask, flavor)]
+        return max(0, min([most, *(limit for limit in limits if limit is not None)]))
+
+    def limit_refusal(self, ask: Ask, flavor: str, gpus: int) -> Reason | None:
+        """USER_LIMIT when the queue's or user's limit would be passed."""
+        for key in _limit_keys(ask, flavor):
+            limit = self._limits.get(key)
+            if limit is not None and self._limited[key] + gpus > limit:
+                numbers: Numbers = {
+                    "flavor": flavor,
+                    "needed_gpus": gpus,
+                    "used_gpus": self._limited[key],
+                    "limit_gpus": limit,
+                    "scope": key[0],
+                }
+                return Reason(ReasonCode.USER_LIMIT, numbers)
+        return None
+
+    def available(self, ask: Ask, flavor: str) -> int:
+        """GPUs that the tenant may still add for a job like this (limits left aside)."""
+        account = self.account(ask.tenant, flavor)
+        if account is None:
+            return 0
+        available = account.available()
+        if not ask.preemptible:
+            firm = account.quota.nominal - account.quota.headroom
+            available = min(available, firm - self._firm[ask.tenant, flavor])
+        return available
+
+    def room(self, ask: Ask, flavor: str) -> int:
+        """`available` with the queue's and user's limits counted."""
+        room = self.available(ask, flavor)
+        for key in _limit_keys(ask, flavor):
+            limit = self._limits.get(key)
+            if limit is not None:
+                room = min(room, limit - self._limited[key])
+        return room
+
+    def would_borrow(self, tenant: str, flavor: str, gpus: int) -> bool:
+        """Whether `gpus` more would take the tenant above its own quota."""
+        account = self.account(tenant, flavor)
+        return account is not None and account.usage + gpus > account.subtree
+
+    def quota_refusal(self, ask: Ask, flavor: str, gpus: int) -> Reason | None:
+        """WAITING_FOR_QUOTA when the tenant may not add `gpus` now."""
+        available = self.available(ask, flavor)
+        if gpus <= available:
+            return None
+        account = self.account(ask.tenant, flavor)
+        numbers: Numbers = {
+            "flavor": flavor,
+            "needed_gpus": gpus,
+            "used_gpus": account.usage if account else 0,
+            "nominal_gpus": account.quota.nominal if account else 0,
+            "available_gpus": max(0, available),
+            "tenant": ask.tenant,
+        }
+        return Reason(ReasonCode.WAITING_FOR_QUOTA, numbers)
+
+    def view(self, tenant: str, flavor: str) -> QuotaView:
+        """The tenant's state for one flavor; zeros without quota."""
+        account = self.account(tenant, flavor)
+        if account is None:
+            return QuotaView(tenant, flavor, 0, 0, 0, 0)
+        return QuotaView(
+            tenant,
+            flavor,
+            account.quota.nominal,
+            account.usage,
+            account.borrowed,
+            max(0, account.available()),
+        )
+
+    def has_user_limit(self, ask: Ask) -> bool:
+        """Whether any limit names this ask's user."""
+        name = f"{ask.tenant}/{ask.user}"
+        return any(("user", name, flavor) in self._limits for flavor in ask.flavors)
+
+    def _over(self) -> tuple[OverAdmission, ...]:
+        found: dict[tuple[str, str], int] = {}
+        for flavor, tree in self._trees.items():
+            for account in tree.values():
+                for node in account.path():
+                    over = -_own_available(node)
+                    if over > 0:
+                        found[node.name, flavor] = over
+        return tuple(OverAdmission(name, flavor, over) for (name, flavor), over in found.items())
+
+
+def _own_available(account: Account) -> int:
+    """What the account's own rules leave, its ancestors' troubles left aside."""
+    if account.parent is None:
+        return account.subtree - account.usage
+    limit = account.quota.borrowing_limit
+    return 0 if limit is None else account.subtree + limit - account.usage
+
+
+def _limit_keys(ask: Ask, flavor: str) -> tuple[Key, Key]:
+    return (
+        ("queue", ask.queue, flavor),
+        ("user", f"{ask.tenant}/{ask.user}", flavor),
+    )
+
+
+def _limits_of(snapshot: Snapshot) -> dict[Key, int]:
+    limits: dict[Key, int] = {}
+    for queue in snapshot.queues:
+        for flavor, limit in queue.limits:
+            limits["queue", queue.name, flavor] = limit
+    for row in snapshot.user_limits:
+        limits["user", f"{row.tenant}/{row.user}", row.flavor] = row.limit
+    return limits
+
+
+def _tree_of(snapshot: Snapshot, flavor: str) -> dict[str, Account]:
+    cohorts = [
+        (cohort.name, cohort.parent, _quota(cohort.quotas, flavor)) for cohort in snapshot.cohorts
+    ]
+    tenants = [
+        (tenant.name, tenant.cohort, _quota(tenant.quotas, flavor)) for tenant in snapshot.tenants
+    ]
+    tree = build_tree(cohorts, tenants)
+    for account in tree.values():
+        if account.quota.outside:
+            account.add(account.quota.outside)
+    return tree
+
+
+def _quota(quotas: tuple[FlavorQuota, ...], flavor: str) -> FlavorQuota:
+    for quota in quotas:
+        if quota.flavor == flavor:
+            return quota
+    return FlavorQuota(flavor)

@@ -1,0 +1,1 @@
+"""The time axis: planned ends, windows, bookings."""

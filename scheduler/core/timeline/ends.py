@@ -1,0 +1,41 @@
+"""When jobs are expected to end. Infinity stands for never."""
+
+from __future__ import annotations
+
+import math
+
+from scheduler.core.inputs.jobs import Ask, RunningJob
+
+NEVER = math.inf
+
+OVERDUE_SECONDS = 60.0
+"""A job that is past its planned end is expected to end so much from now."""
+
+
+def planned_length(ask: Ask, start_allowance_seconds: float) -> float:
+    """Seconds from placement to the latest end; infinity without a limit."""
+    if ask.max_runtime_seconds is None:
+        return NEVER
+    return start_allowance_seconds + ask.max_runtime_seconds + ask.grace_seconds
+
+
+def planned_end(job: RunningJob, now: float) -> float:
+    """The latest expected end of a running job, always after `now`."""
+    end = _nominal_end(job)
+    return end if end > now else now + OVERDUE_SECONDS
+
+
+def _nominal_end(job: RunningJob) -> float:
+    if job.stopping and job.stops_by is not None:
+        return job.stops_by
+    limit = job.ask.max_runtime_seconds
+    if limit is None:
+        return NEVER
+    if job.started_at is None:
+        return job.placed_at + job.start_allowance_seconds + limit + job.ask.grace_seconds
+    return job.started_at + limit + job.ask.grace_seconds
+
+
+def end_or_none(end: float) -> float | None:
+    """As stored in outputs: None for never."""
+    return None if end == NEVER else end

@@ -1,0 +1,1 @@
+"""Where nodes are: the tree of domains, and how whole it still is."""
