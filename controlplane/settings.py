@@ -272,6 +272,13 @@ CELERY_BEAT_SCHEDULE = {
 }
 CELERY_BEAT_SCHEDULE_FILENAME = str(VAR / "beat")
 
+# Prefixes of labels and annotations that a job may set on its pods, beside keys without one.
+METADATA_PREFIXES = [
+    prefix.strip()
+    for prefix in os.environ.get("METADATA_PREFIXES", "sim.muster.dev").split(",")
+    if prefix.strip()
+]
+
 # Files that outlive a pod: the last MiB of each replica's log (scheduler/reconcile/logs).
 LOG_STORE = Path(os.environ.get("LOG_STORE", VAR / "logs"))
 # The what-if process (scheduler/whatif); pages say "no verdict now" after WHATIF_TIMEOUT_SECONDS.

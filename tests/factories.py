@@ -20,12 +20,14 @@ from queues.models import (
     JobRole,
     Level,
     Placement,
+    Preset,
     Queue,
     QueueFlavor,
     Quota,
 )
 from queues.services.attempts import begin_attempt, mark_running
-from tenants.models import Cohort, Membership, PlatformRole, Tenant, TenantRole, User
+from tenants.access import Actor
+from tenants.models import Cohort, Membership, PlatformRole, Secret, Tenant, TenantRole, User
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -111,6 +113,24 @@ def make_queue(
     return queue
 
 
+def make_secret(tenant: Tenant, name: str, kind: str = "opaque") -> Secret:
+    """A secret whose value nobody can read: for jobs that only name it."""
+    return Secret.objects.create(
+        tenant=tenant,
+        name=name,
+        kind=kind,
+        encrypted_value=b"",
+        created_at=NOW,
+        changed_at=NOW,
+    )
+
+
+def make_preset(name: str, flavor: Flavor | None = None) -> Preset:
+    """A preset that adds nothing."""
+    preset, _made = Preset.objects.get_or_create(name=name, defaults={"flavor": flavor})
+    return preset
+
+
 def make_job(
     queue: Queue,
     user: User,
@@ -183,6 +203,11 @@ def run_job(job: Job, now: datetime = NOW, first_node: int = 0) -> Attempt:
     mark_running(attempt, now=now)
     job.refresh_from_db()
     return attempt
+
+
+def actor_of(user: User) -> Actor:
+    """The user at a browser. Made anew, so that memberships are read again."""
+    return Actor(User.objects.get(pk=user.pk))
 
 
 def in_phase(job: Job, phase: Phase) -> Job:

@@ -29,3 +29,17 @@ def train(research: Tenant) -> Queue:
 def job(train: Queue, ravi: User) -> Job:
     """A pending job of ravi."""
     return factories.make_job(train, ravi)
+
+
+@pytest.fixture
+def shop(research: Tenant, train: Queue, ravi: User) -> Tenant:
+    """research with all that a job may name: secrets, presets, a short queue, a closed one, a job; and vision."""
+    factories.make_job(train, ravi, external_id="stored")
+    factories.make_secret(research, "wandb")
+    factories.make_secret(research, "regcred", kind="dockerconfigjson")
+    train.presets.add(factories.make_preset("infiniband"))
+    factories.make_queue(research, "short", longest_max_runtime_seconds=3600)
+    factories.make_queue(research, "shut", state="closed")
+    vision = factories.make_tenant("vision")
+    factories.make_queue(vision, "train").presets.add(factories.make_preset("vision-only"))
+    return research
