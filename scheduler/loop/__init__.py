@@ -1,1 +1,1 @@
-"""The loop: lease, plan, commit, again. Started by the pacemaker, poked by Celery messages."""
+"""The loop: lease, plan, commit, again. Started by `scheduler.pacemaker`, poked by `scheduler.tasks`."""

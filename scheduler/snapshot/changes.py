@@ -75,7 +75,8 @@ def meaning_of(lines: Iterable[Line], seq: int, cluster: str) -> Changes:
 
 
 def _concerns(line: Line, cluster: str) -> bool:
-    if line.cluster not in ("", cluster):
+    # A job may have come from another cluster, or wait for one there.
+    if not line.job and line.cluster not in ("", cluster):
         return False
     return line.kind not in WITHOUT_EFFECT and not line.kind.startswith(WITHOUT_EFFECT_PREFIXES)
 

@@ -11,12 +11,12 @@ from django.db import connection, transaction
 
 @contextmanager
 def consistent_reads() -> Iterator[None]:
-    """All reads of the block see the same commits. Joins an open transaction as it is.
+    """All reads of the block see the same commits. Joins an open transaction, or block, as it is.
 
     PostgreSQL: a repeatable-read transaction. SQLite: a deferred one, begun by hand, because Django's own are
     immediate here and would hold the only write lock for as long as the reading takes.
     """
-    if connection.in_atomic_block:
+    if connection.in_atomic_block or _begun_by_hand():
         yield
     elif connection.vendor == "postgresql":
         with transaction.atomic():
@@ -26,6 +26,10 @@ def consistent_reads() -> Iterator[None]:
     else:
         with _deferred():
             yield
+
+
+def _begun_by_hand() -> bool:
+    return connection.vendor == "sqlite" and getattr(connection.connection, "in_transaction", False)
 
 
 @contextmanager

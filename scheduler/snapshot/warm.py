@@ -61,7 +61,7 @@ class WarmSnapshot:
     _parts: _Parts = field(default_factory=_Parts)
 
     def refresh(self) -> bool:
-        """Read what changed since `seq`, or everything the first time. True when the snapshot may differ.
+        """Read what changed since `seq`, or everything the first time. True when the snapshot differs.
 
         Raises DatabaseError as it comes; the snapshot is then to be thrown away.
         """
@@ -73,9 +73,9 @@ class WarmSnapshot:
             if changes.everything:
                 self._build()
                 return True
-            self._reread(changes)
+            changed = bool(changes) and self._reread(changes)
             self.seq = changes.seq
-        return bool(changes)
+        return changed
 
     def snapshot(self, now: float) -> Snapshot:
         """The planner's input at `now` (seconds since the epoch). `refresh` must have been called."""
@@ -125,7 +125,7 @@ class WarmSnapshot:
         self._waiting, self._running = jobs.waiting, jobs.running
         self._leftovers, self.said = jobs.leftovers, jobs.said
 
-    def _reread(self, changes: Changes) -> None:
+    def _reread(self, changes: Changes) -> bool:
         before = self._read_policy()
         if changes.policy:
             self._policy = read_policy(self.cluster_id, before)
@@ -142,6 +142,7 @@ class WarmSnapshot:
             self._reread_all_jobs()
         elif changes.jobs:
             self._reread_jobs(changes.jobs)
+        return policy is not before or bool(self._parts.stale)
 
     def _reread_nodes(self, names: set[str] | None) -> None:
         flavor_names = self._read_policy().flavor_names

@@ -11,7 +11,7 @@ from queues.models import Attempt, Job, JobDependency, Placement, Queue, Quota
 from scheduler.core.inputs.cluster import OutCause
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.resources import Amount
-from scheduler.models import ClusterState, ForeignPod, Node
+from scheduler.models import ClusterState, ForeignPod
 from scheduler.snapshot.warm import WarmSnapshot, differences
 from tests.scheduler import rows
 from tests.scheduler.rows import NOW, World
@@ -265,10 +265,20 @@ def test_cold_build_takes_as_many_queries_for_many_as_for_few(world: World) -> N
     assert few <= 24
 
 
-def test_changes_of_another_cluster_are_not_read(world: World) -> None:
+def test_events_that_change_nothing_here_change_nothing(world: World) -> None:
+    job = rows.add_job(world)
     warm = WarmSnapshot(world.cluster.pk, world.cluster.name)
     warm.refresh()
+    before = warm.snapshot(NOW.timestamp())
     with log.writing():
-        log.record(log.NewEvent(kind="node.changed", at=NOW, cluster="other", node="gpu-00001"))
+        log.record(
+            log.NewEvent(kind="node.changed", at=NOW, cluster="other", node="gpu-00001"),
+            log.NewEvent(kind="quota.changed", at=NOW, cluster="other"),
+            log.NewEvent(kind="node.changed", at=NOW, cluster="demo", node="gpu-00001"),
+            log.NewEvent(kind="job.noted", at=NOW, cluster="other", job=job.pk),
+        )
     assert not warm.refresh()
-    assert Node.objects.filter(cluster=world.cluster).count() == 8
+    after = warm.snapshot(NOW.timestamp())
+    assert (after.nodes, after.waiting) == (before.nodes, before.waiting)
+    assert after.nodes is before.nodes
+    assert after.revision == before.revision + 4

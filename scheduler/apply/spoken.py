@@ -1,0 +1,51 @@
+"""What the planner has said so far, in memory, so that a cycle writes only what is new (rule 6).
+
+Owned by the loop, one a cluster; read from rows when a worker takes a cluster over.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from queues.models import Estimate, Verdict
+from scheduler.core.reasons import Reason
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenVerdict:
+    """A verdict row's content: reasons as stored, the dominant one first, and the class's first job."""
+
+    reasons: tuple[Json, ...]
+    first_job: str
+
+    @property
+    def code(self) -> str:
+        """The dominant reason's code."""
+        return str(self.reasons[0]["code"])
+
+
+@dataclass(slots=True)
+class Spoken:
+    """verdicts by class key; estimated starts by job, in seconds since the epoch."""
+
+    verdicts: dict[str, SpokenVerdict] = field(default_factory=dict)
+    estimates: dict[str, float] = field(default_factory=dict)
+
+
+def read_spoken(cluster_id: int) -> Spoken:
+    """Read it back from the rows of a cluster."""
+    verdicts = Verdict.objects.filter(cluster_id=cluster_id)
+    estimates = Estimate.objects.filter(job__queue__cluster_id=cluster_id)
+    return Spoken(
+        verdicts={
+            key: SpokenVerdict(tuple(reasons), first_job)
+            for key, reasons, first_job in verdicts.values_list("class_key", "reasons", "first_job")
+        },
+        estimates={job: p50.timestamp() for job, p50 in estimates.values_list("job_id", "p50")},
+    )
+
+
+def reason_json(reason: Reason) -> Json:
+    """A reason as verdict rows and answers have it."""
+    return {"code": reason.code.value, "numbers": dict(reason.numbers)}
