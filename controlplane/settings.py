@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_htmx",
     "csp",
+    "controlplane",
     "controlplane.common",
     "tenants",
     "queues",

@@ -1,0 +1,124 @@
+"""The demo's people, tenants, quota and cluster (CONTRACT, "Commands"). Called by the command `prepare_demo`."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from django.contrib.auth.hashers import make_password
+
+from controlplane.demo.place import CLUSTER, write_private
+from controlplane.installation.rows import (
+    FlavorSpec,
+    ensure_cluster,
+    ensure_flavor,
+    ensure_queue,
+    ensure_quota,
+)
+from queues.models import ClusterMode
+from tenants.access import SCOPES, Actor
+from tenants.authentication import token_hash
+from tenants.models import ApiToken, Cohort, Membership, PlatformRole, Tenant, TenantRole, User
+from tenants.services.members import add_member
+from tenants.services.tenants import TenantFields, create_cohort, create_tenant
+from tenants.services.tokens import NewToken, create_token
+from tenants.services.users import first_admin, set_platform_role
+
+PASSWORD = "muster"  # noqa: S105  shown on screen: the demo listens on loopback alone
+COHORT = "lab"
+LEVELS = {"spine": "fabric.topograph.run/tier-1", "leaf": "fabric.topograph.run/tier-0"}
+FLAVORS = {
+    FlavorSpec("h100", "NVIDIA-H100-80GB-HBM3"): 256,
+    FlavorSpec("a100", "NVIDIA-A100-SXM4-80GB"): 32,
+}
+TENANTS = {"research": "Research", "vision": "Vision"}
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A demo account: a platform role, or a role in a tenant."""
+
+    name: str
+    role: str
+    tenant: str = ""
+
+
+ADMIN = Person("admin", PlatformRole.ADMIN)
+PEOPLE = (
+    ADMIN,
+    Person("olivia", TenantRole.ADMIN, "research"),
+    Person("ravi", TenantRole.SUBMITTER, "research"),
+    Person("mei", TenantRole.SUBMITTER, "vision"),
+    Person("vera", TenantRole.VIEWER, "research"),
+    Person("ines", PlatformRole.OPERATOR),
+    Person("sam", PlatformRole.AUDITOR),
+)
+
+
+def seed(logins: Path, now: datetime) -> None:
+    """Make what is missing, and keep logins and tokens in `logins` for the next start."""
+    first_admin(ADMIN.name, PASSWORD, now)
+    actor = Actor(user=User.objects.get(username=ADMIN.name), via="command")
+    _tenants(actor, now)
+    _cluster(now)
+    _people(actor, now)
+    _write_logins(actor, logins, now)
+
+
+def _tenants(actor: Actor, now: datetime) -> None:
+    if not Cohort.objects.filter(name=COHORT).exists():
+        create_cohort(actor, COHORT, "", now)
+    for slug, name in TENANTS.items():
+        if not Tenant.objects.filter(slug=slug).exists():
+            create_tenant(actor, slug, TenantFields(name=name, cohort=COHORT), now)
+
+
+def _cluster(now: datetime) -> None:
+    cluster = ensure_cluster(CLUSTER, ClusterMode.SCHEDULE, LEVELS, now)
+    flavors = {ensure_flavor(cluster, spec, now): nominal for spec, nominal in FLAVORS.items()}
+    for tenant in Tenant.objects.filter(slug__in=TENANTS):
+        for flavor, nominal in flavors.items():
+            ensure_quota(tenant, flavor, nominal, now)
+        ensure_queue(tenant, "train", cluster, flavors, now)
+
+
+def _people(actor: Actor, now: datetime) -> None:
+    for person in PEOPLE:
+        user, made = User.objects.get_or_create(
+            username=person.name,
+            # Shorter than the policy allows people to choose.
+            defaults={"password": make_password(PASSWORD), "date_joined": now},
+        )
+        if made and not person.tenant:
+            set_platform_role(actor, user, person.role, now)
+        if person.tenant and not Membership.objects.filter(user=user).exists():
+            tenant = Tenant.objects.get(slug=person.tenant)
+            add_member(actor, tenant, person.name, person.role, now)
+
+
+def _write_logins(actor: Actor, logins: Path, now: datetime) -> None:
+    """Tokens are stored as hashes: the file is the only place where they can be read again."""
+    known = json.loads(logins.read_text()) if logins.exists() else []
+    tokens = {entry["user"]: entry["token"] for entry in known}
+    entries = [
+        {
+            "user": person.name,
+            "password": PASSWORD,
+            "token": _token(actor, person, tokens.get(person.name, ""), now),
+            "tenant": person.tenant or None,
+            "role": str(person.role),
+        }
+        for person in PEOPLE
+    ]
+    write_private(logins, json.dumps(entries, indent=2))
+
+
+def _token(actor: Actor, person: Person, known: str, now: datetime) -> str:
+    """The token of the last start while it works, else a new one."""
+    working = ApiToken.objects.filter(token_hash=token_hash(known), revoked_at__isnull=True)
+    if known and working.exists():
+        return known
+    tenant = Tenant.objects.get(slug=person.tenant) if person.tenant else None
+    user = User.objects.get(username=person.name)
+    _row, text = create_token(actor, NewToken(user, tenant, "demo", SCOPES, None), now)
+    return text

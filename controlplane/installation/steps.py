@@ -1,0 +1,33 @@
+"""Steps that every start takes before the processes run. Called by the commands `prepare_demo` and `prepare_run`."""
+
+import hashlib
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.staticfiles.finders import get_finders
+from django.core.management import call_command
+
+
+def migrate() -> None:
+    """Bring the tables up to this code."""
+    call_command("migrate", interactive=False, verbosity=0)
+
+
+def collect_static() -> None:
+    """Copy static files under hashed names, unless the same files were copied before: it takes seconds."""
+    stamp = Path(settings.STATIC_ROOT) / ".collected"
+    wanted = _fingerprint()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    call_command("collectstatic", interactive=False, verbosity=0, clear=True)
+    stamp.write_text(wanted)
+
+
+def _fingerprint() -> str:
+    """A digest of names, sizes and times of all source files."""
+    digest = hashlib.sha256(settings.STORAGES["staticfiles"]["BACKEND"].encode())
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            stat = Path(storage.path(path)).stat()
+            digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
