@@ -14,10 +14,10 @@ setup-dev:     ## what developing needs, too
 	@sh deploy/setup.sh dev
 
 demo: setup    ## everything on this machine, against a simulated cluster (PORT, VAR, DEMO_LOAD=0)
-	@$(PY) manage.py demo
+	@$(PY) -m controlplane.demo
 
 run: setup     ## everything on this machine, against a real cluster (docs/operations.md)
-	@$(PY) manage.py run
+	@$(PY) -m controlplane.processes
 
 check: setup-dev  ## lint, types, import contracts, migrations in step, the fast tests
 	@$(MAKE) --no-print-directory -j2 -Otarget lint-and-types tests-fast

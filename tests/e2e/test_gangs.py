@@ -1,5 +1,7 @@
 """A gang over REST on the real processes: whole, close together, or waiting and saying why."""
 
+from typing import Any
+
 import pytest
 
 from tests.e2e.api import ACTIVE, Api
@@ -92,12 +94,12 @@ def test_of_two_gangs_for_twelve_nodes_one_runs_and_the_other_holds_nothing(
     assert not gangs_in_part(sightings, gangs, witness.now())
 
 
-def _events(api: Api, job_id: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = api.get(f"jobs/{job_id}/events/", limit=200)["results"]
+def _events(api: Api, job_id: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.get(f"jobs/{job_id}/events/", limit=200)["results"]
     return sorted(found, key=lambda event: int(str(event["seq"])))
 
 
-def _pods_of(witness: Witness, job_id: str, *, unfinished: bool) -> list[dict[str, object]]:
+def _pods_of(witness: Witness, job_id: str, *, unfinished: bool) -> list[dict[str, Any]]:
     pods = [p for p in witness.pods_now() if p["metadata"]["labels"]["muster.dev/job"] == job_id]
     if unfinished:
         pods = [p for p in pods if p["status"]["phase"] not in {"Succeeded", "Failed"}]
