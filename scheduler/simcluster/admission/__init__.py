@@ -1,0 +1,1 @@
+"""What stands between a decoded object and the store: defaults, validation, quota, policy."""

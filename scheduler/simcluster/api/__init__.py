@@ -1,0 +1,1 @@
+"""The Kubernetes API: from an HTTP request to the store and back."""

@@ -1,0 +1,1 @@
+"""The loops of the controller manager and a small default scheduler."""

@@ -1,0 +1,1 @@
+"""DCGM exporters: metrics text per node, in three generations of names."""

@@ -1,0 +1,1 @@
+"""What runs pods: one simulated kubelet per simulated node."""

@@ -1,0 +1,1 @@
+"""Field tables of the Kubernetes types, generated from the official client."""
