@@ -81,7 +81,7 @@ def environment_of(place: Place) -> dict[str, str]:
 
 
 def stored_keys(var: Path) -> dict[str, str]:
-    """SECRET_KEY and FIELD_KEY, made once and kept, so that sessions and secrets survive a restart."""
+    """Keys made once and kept, so that sessions, secrets and the kubeconfig survive a restart."""
     file = var / "keys.json"
     if file.exists():
         found: dict[str, str] = json.loads(file.read_text())
@@ -89,6 +89,7 @@ def stored_keys(var: Path) -> dict[str, str]:
     made = {
         "SECRET_KEY": secrets.token_urlsafe(48),
         "FIELD_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "KUBERNETES_TOKEN": secrets.token_urlsafe(24),
     }
     write_private(file, json.dumps(made))
     return made

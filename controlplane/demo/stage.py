@@ -8,9 +8,9 @@ import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
 
-from controlplane.demo.place import CLUSTER, HOST, Place, write_private
+from controlplane.demo.place import CLUSTER, HOST, Place, stored_keys, write_private
 from controlplane.processes import lineup
 from controlplane.processes.spec import ProcessSpec
 from controlplane.processes.supervisor import Supervisor
@@ -48,6 +48,8 @@ def simulated_cluster(place: Place) -> ProcessSpec:
     command = (
         *(sys.executable, "-m", "scheduler.simcluster", "--port", str(place.kubernetes_port)),
         *("--profile", "demo", "--kubeconfig", str(place.kubeconfig)),
+        # The same after a restart of the simulated cluster: who has read the kubeconfig may go on.
+        *("--token", stored_keys(place.var)["KUBERNETES_TOKEN"]),
     )
     return ProcessSpec("kubernetes", command)
 
@@ -63,7 +65,7 @@ async def prepared(place: Place, supervisor: Supervisor) -> bool:
     return code == 0 and not supervisor.is_stopping
 
 
-def logins(place: Place) -> "Any":
+def logins(place: Place) -> Path:
     """Where the prepared logins and their tokens are kept between runs."""
     return place.var / "logins.json"
 
