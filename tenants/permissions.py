@@ -4,17 +4,21 @@ What the user may do to the thing itself is decided by services and selectors (`
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from controlplane.common.errors import ForbiddenError
 from tenants.access import SCOPES
 from tenants.authentication import actor_of
 from tenants.models import User
+
+if TYPE_CHECKING:
+    # REST framework imports this module while it loads its views.
+    from rest_framework.views import APIView
 
 Scopes = Mapping[str, str | Sequence[str]]
 
@@ -29,7 +33,7 @@ class HasScope(BasePermission):
     A method that nothing is declared for is refused, so that no door is open by oversight.
     """
 
-    def has_permission(self, request: Request, view: APIView) -> bool:
+    def has_permission(self, request: Request, view: "APIView") -> bool:
         """True, or an exception that says what is missing."""
         if not isinstance(request.user, User):
             raise NotAuthenticated
@@ -45,7 +49,7 @@ class HasScope(BasePermission):
         return True
 
 
-def scopes_for(view: APIView, method: str) -> tuple[str, ...]:
+def scopes_for(view: "APIView", method: str) -> tuple[str, ...]:
     """The scopes that `view` declares for `method`. Raises LookupError where it declares none."""
     declared: Scopes = getattr(view, "required_scopes", {})
     kind = "read" if method in SAFE_METHODS else "write"

@@ -9,15 +9,19 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
-from rest_framework.views import APIView
 
 from tenants.authentication import actor_of
 from tenants.models import User
+
+if TYPE_CHECKING:
+    # REST framework imports this module while it loads its views.
+    from rest_framework.views import APIView
 
 CALLERS_KEPT = 10_000
 
@@ -72,7 +76,7 @@ class TokenRateThrottle(BaseThrottle):
     def __init__(self) -> None:
         self._wait_seconds = 0.0
 
-    def allow_request(self, request: Request, view: APIView) -> bool:
+    def allow_request(self, request: Request, view: "APIView") -> bool:
         """Whether this call is within the limit."""
         if getattr(request._request, "counted_by_throttle", False):
             return True  # a long poll looks again at the same call
@@ -94,7 +98,7 @@ def caller_of(request: Request) -> str:
     return f"address:{request.META.get('REMOTE_ADDR', '')}"
 
 
-def kind_of(request: Request, view: APIView) -> str:
+def kind_of(request: Request, view: "APIView") -> str:
     """Which limit a call counts against."""
     named: str | None = getattr(view, "rate_limit", None)
     return named or ("read" if request.method in SAFE_METHODS else "submit")

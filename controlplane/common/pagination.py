@@ -8,7 +8,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
@@ -17,9 +17,12 @@ from django.utils.translation import gettext as _
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.common.errors import FieldError, InvalidError
+
+if TYPE_CHECKING:
+    # REST framework imports this module while it loads its views.
+    from rest_framework.views import APIView
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -36,7 +39,7 @@ class SeekPagination(BasePagination):
         self,
         queryset: QuerySet[Any] | Sequence[Any],
         request: Request,
-        view: APIView | None = None,
+        view: "APIView | None" = None,
     ) -> list[Any]:
         """The page that `?cursor=&limit=` asks for. Raises InvalidError for either being wrong."""
         order: Sequence[str] = getattr(view, "seek_order", DEFAULT_ORDER)
@@ -70,7 +73,7 @@ class SeekPagination(BasePagination):
             },
         }
 
-    def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:
+    def get_schema_operation_parameters(self, view: "APIView") -> list[dict[str, Any]]:
         """Its two query parameters in OpenAPI."""
         return [
             {
