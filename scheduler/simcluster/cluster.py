@@ -102,11 +102,9 @@ class SimCluster:
     async def start(self) -> None:
         """Listens, runs the timers, writes the kubeconfig."""
         server = web.Server(self._api.handle, access_log=None)
-        self._runner = web.ServerRunner(server)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0.2)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner, self.options.host, self.options.port, backlog=1024, shutdown_timeout=0.2
-        )
+        site = web.TCPSite(self._runner, self.options.host, self.options.port, backlog=1024)
         await site.start()
         self.port = self._runner.addresses[0][1]
         self.world.timers.attach(asyncio.get_running_loop())

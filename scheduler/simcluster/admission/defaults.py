@@ -144,6 +144,8 @@ def _fill_service(body: Json) -> None:
     if spec["type"] != "ExternalName":
         spec.setdefault("ipFamilies", ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if spec.get("clusterIP"):
+        spec.setdefault("clusterIPs", [spec["clusterIP"]])
     body["status"] = {"loadBalancer": {}}
 
 
@@ -238,6 +240,17 @@ def fill(body: Json, resource: ResourceType) -> None:
     filler = _BY_KIND.get(resource.kind)
     if filler is not None and not resource.custom:
         filler(body)
+
+
+def shape_pod_status(status: Json) -> None:
+    """Fields that Go writes even when empty, in a pod status that a client has sent, in place."""
+    for condition in status.get("conditions") or []:
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
+    for part in ("containerStatuses", "initContainerStatuses"):
+        for item in status.get(part) or []:
+            item.setdefault("state", {})
+            item.setdefault("lastState", {})
 
 
 def prepare_pod(body: Json, now_text: str) -> None:

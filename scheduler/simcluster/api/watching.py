@@ -5,6 +5,7 @@ cut off, as the real server does.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,6 +28,8 @@ from scheduler.simcluster.store.store import (
 
 Json = dict[str, Any]
 BOOKMARK_SECONDS = 60.0
+LAST_BOOKMARK_SECONDS = 2.0
+"""How long before its time-out a watch gets its last bookmark."""
 MAX_PENDING = 50_000
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 INITIAL_END = {"k8s.io/initial-events-end": "true"}
@@ -162,6 +165,9 @@ class Watch:
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._timeout
         next_mark = loop.time() + BOOKMARK_SECONDS / self._speed
+        last_mark = ends - LAST_BOOKMARK_SECONDS / self._speed
+        if last_mark <= loop.time():
+            last_mark = math.inf  # a short watch ends without one
         try:
             while True:
                 if self._first:
@@ -173,14 +179,13 @@ class Watch:
                     return
                 now = loop.time()
                 if now >= ends:
-                    if self._bookmarks and not self.silent:
-                        yield self._bookmark()
                     return
-                if now >= next_mark:
+                if now >= min(next_mark, last_mark):
+                    last_mark = math.inf if now >= last_mark else last_mark
                     next_mark = now + BOOKMARK_SECONDS / self._speed
                     if self._bookmarks and not self.silent:
                         yield self._bookmark()
-                await self._pause(min(ends, next_mark) - now)
+                await self._pause(min(ends, next_mark, last_mark) - now)
         finally:
             self.close()
 

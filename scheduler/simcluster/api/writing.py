@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from scheduler.simcluster.admission.defaults import fill
+from scheduler.simcluster.admission.defaults import fill, shape_pod_status
 from scheduler.simcluster.admission.updates import update_causes
 from scheduler.simcluster.admission.validation import causes_of
 from scheduler.simcluster.api.applying import Applier
@@ -262,8 +262,10 @@ class Writer:
         if resource.namespaced:
             metadata["namespace"] = old["metadata"]["namespace"]
         if call.subresource == "status":
-            body = {**old, "metadata": metadata, "status": new.get("status") or {}}
-            return body
+            status = new.get("status") or {}
+            if resource is PODS:
+                shape_pod_status(status)
+            return {**old, "metadata": metadata, "status": status}
         body = dict(new)
         body["metadata"] = metadata
         if resource.custom:

@@ -5,6 +5,8 @@ from scheduler.simcluster.store.resources import NAMESPACES
 from scheduler.simcluster.store.store import DELETED, Change, Collection
 from scheduler.simcluster.world import World
 
+FIRST_SECONDS = 2.0
+"""From the delete until the controller gets to it; real ones take a few seconds."""
 RETRY_SECONDS = 1.0
 
 
@@ -24,7 +26,7 @@ class NamespaceController:
             and (before is None or "deletionTimestamp" not in before)
         ):
             name = change.now.key[1]
-            self._world.timers.after(0.02, lambda: self._empty(name))
+            self._world.timers.after(FIRST_SECONDS, lambda: self._empty(name))
 
     def _contents(self, name: str) -> list[Collection]:
         return [
