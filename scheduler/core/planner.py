@@ -9,7 +9,7 @@ from scheduler.core.cycle.world import World, build_world
 from scheduler.core.identity import plan_identity
 from scheduler.core.inputs.snapshot import Effort, Options, Snapshot
 from scheduler.core.memo import Memo
-from scheduler.core.outputs import Plan
+from scheduler.core.outputs import Estimate, Plan
 
 DEFAULT_OPTIONS = Options()
 
@@ -21,7 +21,9 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
     plans of one cluster only makes it faster.
     """
     world = build_world(snapshot, options, Memo() if memo is None else memo)
-    outcome = Pass(world).run()
+    run = Pass(world)
+    outcome = run.run()
+    bookings = run.backfill.outputs()
     explains = options.effort is Effort.EXPLAIN
     return Plan(
         now=snapshot.now,
@@ -32,6 +34,8 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
         classes=outcome.classes if explains else {},
         own_reasons=outcome.own_reasons,
         order=tuple(outcome.order),
+        bookings=bookings,
+        estimates=tuple(Estimate(booking.job, booking.starts_at) for booking in bookings),
         finishes=tuple(outcome.finishes),
         over_admissions=world.accounts.over_admissions,
         stats=outcome.stats(),

@@ -85,6 +85,8 @@ REASON_NUMBERS: Mapping[ReasonCode, tuple[str, ...]] = {
         "free_gpus",
         "free_nodes",
         "limiting_resource",
+        "frees_at",
+        "frees_job",
     ),
     ReasonCode.WAITING_FOR_TOPOLOGY: (
         *_FIT,

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
+from scheduler.core.calendar.windows import Stay
 from scheduler.core.cycle.world import World
 from scheduler.core.explain.refusals import also_unhealthy, passing_refusal, static_refusal
 from scheduler.core.inputs.jobs import Ask, WaitingJob
@@ -14,9 +16,20 @@ from scheduler.core.placement.demand import Demand, UnknownLevelError
 from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import Placement, place, place_beside
 from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
+from scheduler.core.timeline.bookings import Booked, claim_of
+from scheduler.core.timeline.pledges import Use
 from scheduler.core.topology.grid import GPUS, Bools
 
 _ORDER = {code: position for position, code in enumerate(ReasonCode)}
+
+
+class Obstacle(StrEnum):
+    """What kind of thing keeps a job from starting; decides whether it gets a booking."""
+
+    QUOTA = "quota"
+    STATIC = "static"
+    ROOM = "room"
+    BOOKING = "booking"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,28 +40,72 @@ class Placed:
     placement: Placement
 
 
-def attempt(world: World, job: WaitingJob) -> Placed | None:
-    """A place now on the first flavor of the ask that has one."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocked:
+    """No place now. `booked` is the booking that a start would have delayed."""
+
+    obstacle: Obstacle
+    booked: Booked | None = None
+
+
+def attempt(world: World, job: WaitingJob) -> Placed | Blocked:
+    """A place now on the first flavor of the ask that has one and delays no booking."""
+    met: list[Blocked] = []
     for flavor in job.ask.flavors:
         field = world.fields.get(flavor)
         if field is None:
             continue
-        placement = attempt_on(world, field, job)
-        if placement is not None:
-            return Placed(flavor, placement)
-    return None
+        found = _attempt_on(world, field, job)
+        if isinstance(found, Placed):
+            return found
+        met.append(found)
+    return max(met, key=lambda blocked: _SEVERITY[blocked.obstacle], default=_NOWHERE)
 
 
-def attempt_on(
-    world: World, field: Field, job: WaitingJob, barred: Bools | None = None
-) -> Placement | None:
-    """A place now on one flavor, within quota and limits, off the `barred` nodes."""
+def _attempt_on(world: World, field: Field, job: WaitingJob) -> Placed | Blocked:
+    flavor = field.grid.flavor.name
     demands = allowed_demands(world, field, job.ask)
     if demands is None:
+        return Blocked(Obstacle.QUOTA)
+    stay = world.stay_of(job, world.now)
+    usable = field.usable(stay)
+    placement = place_now(field, job, demands, usable)
+    if placement is None:
+        if static_reason(world, field, job) is not None:
+            return Blocked(Obstacle.STATIC)
+        return Blocked(Obstacle.ROOM)
+    broken = _broken_pledge(world, job, stay, Placed(flavor, placement))
+    if broken is not None:
+        return Blocked(Obstacle.BOOKING, broken)
+    bookings = world.bookings.get(flavor)
+    if bookings is None or bookings.admits(claim_of(stay, placement)):
+        return Placed(flavor, placement)
+    delayed = bookings.touched_by(claim_of(stay, placement))[0]
+    beside = place_now(field, job, demands, usable & ~bookings.kept_nodes(stay.until))
+    if beside is None or _broken_pledge(world, job, stay, Placed(flavor, beside)) is not None:
+        return Blocked(Obstacle.BOOKING, delayed)
+    return Placed(flavor, beside)
+
+
+def _broken_pledge(world: World, job: WaitingJob, stay: Stay, placed: Placed) -> Booked | None:
+    if world.pledges is None:
         return None
-    usable = field.usable(world.stay_of(job, world.now))
-    if barred is not None:
-        usable = usable & ~barred
+    return world.pledges.broken_by(Use(job.ask, placed.flavor, placed.placement.gpus, stay.until))
+
+
+_NOWHERE = Blocked(Obstacle.STATIC)
+_SEVERITY = {
+    Obstacle.STATIC: 0,
+    Obstacle.QUOTA: 1,
+    Obstacle.ROOM: 2,
+    Obstacle.BOOKING: 3,
+}
+
+
+def place_now(
+    field: Field, job: WaitingJob, demands: tuple[Demand, ...], usable: Bools
+) -> Placement | None:
+    """A place on the field as it is: beside the survivors if the job has any, else anywhere."""
     if job.survivors:
         beside = place_beside(field.grid, demands, job.survivors, field.free, usable)
         if beside is not None:
@@ -131,7 +188,7 @@ def _refusals_on(world: World, field: Field, job: WaitingJob) -> tuple[Reason, .
     ]
     besides: Reason | None = None
     if static is None:
-        demands = _least_of(field.lens.demands(ask))
+        demands = least_of(field.lens.demands(ask))
         stay = world.stay_of(job, world.now)
         passing = passing_refusal(field, stay, demands)
         checks.append(passing)
@@ -153,7 +210,7 @@ def static_reason(world: World, field: Field, job: WaitingJob) -> Reason | None:
     cache = world.memo.static_refusals
     if key not in cache:
         try:
-            demands = _least_of(field.lens.demands(ask))
+            demands = least_of(field.lens.demands(ask))
         except UnknownLevelError as error:
             cache[key] = replace_level(_no_flavor(job), str(error))
         else:
@@ -166,7 +223,8 @@ def replace_level(reason: Reason, level: str) -> Reason:
     return Reason(reason.code, {**reason.numbers, "level": level})
 
 
-def _least_of(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:
+def least_of(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:
+    """The demands at the smallest size that may start."""
     return tuple(
         demand if demand.least == demand.count else replace(demand, count=demand.least)
         for demand in demands

@@ -5,19 +5,26 @@ Equal shapes are tried once: inside a pass nothing is freed, so what was refused
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from scheduler.core.cycle.attempts import Placed, attempt, refusals
+from scheduler.core.cycle.attempts import Blocked, Obstacle, Placed, attempt, refusals
+from scheduler.core.cycle.backfill import Backfill
 from scheduler.core.cycle.gates import cluster_gate, own_gate, queue_gate
 from scheduler.core.cycle.starts import start_of
 from scheduler.core.cycle.world import World
+from scheduler.core.explain.waits import booking_reason, with_frees_at
 from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.core.inputs.quotas import Queue
 from scheduler.core.inputs.snapshot import Effort
-from scheduler.core.order.line import Line, PlainLine, age_key
+from scheduler.core.order.line import LineKey, PlainLine, age_key, limit_key
 from scheduler.core.order.turns import Turns
 from scheduler.core.outputs import Finish, FinishCause, Start, Stats, Verdict
-from scheduler.core.reasons import FOR_EVER, Reason, ReasonCode
+from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
+
+_BOOKABLE = (Obstacle.ROOM, Obstacle.BOOKING)
 
 
 @dataclass(slots=True)
@@ -47,52 +54,94 @@ class Outcome:
 
 
 class Pass:
-    """One run over the waiting jobs of a world."""
+    """One run over the waiting jobs of a world.
+
+    Jobs are first considered in order. Once a queue has a booking, its other jobs become backfill
+    candidates, which are considered after that, the shortest first where the queue says so.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.outcome = Outcome()
+        self.backfill = Backfill(world)
         self._explains = world.options.effort is Effort.EXPLAIN
         self._gate = cluster_gate(world.snapshot, world.options)
+        self._deferred: list[WaitingJob] = []
+        self._refused: dict[str, tuple[float, bool]] = {}
+        self._strict: dict[str, list[WaitingJob]] = {}
 
     def run(self) -> Outcome:
         """Consider every waiting job once."""
-        world = self.world
-        turns = Turns(world.snapshot, self._lines(), world.accounts, age_key)
-        while (job := turns.next()) is not None:
-            self.outcome.order.append(job.id)
-            if self._consider(job):
-                turns.started(job)
+        self._take_turns(self.world.snapshot.waiting, age_key, self._in_order)
+        self._take_turns(self._deferred, limit_key, self._consider)
         return self.outcome
 
-    def _lines(self) -> dict[str, Line]:
+    def _take_turns(
+        self,
+        jobs: Iterable[WaitingJob],
+        key: LineKey,
+        consider: Callable[[WaitingJob], bool],
+    ) -> None:
         by_tenant: dict[str, list[WaitingJob]] = defaultdict(list)
-        for job in self.world.snapshot.waiting:
+        for job in jobs:
             by_tenant[job.ask.tenant].append(job)
-        return {tenant: PlainLine(sorted(jobs, key=age_key)) for tenant, jobs in by_tenant.items()}
+        lines = {tenant: PlainLine(sorted(line, key=key)) for tenant, line in by_tenant.items()}
+        turns = Turns(self.world.snapshot, lines, self.world.accounts, age_key)
+        while (following := turns.next()) is not None:
+            if consider(following):
+                turns.started(following)
 
-    def _consider(self, job: WaitingJob) -> bool:
-        """Start the job or note why not; whether it starts."""
+    def _in_order(self, job: WaitingJob) -> bool:
+        """Consider the job, or leave it for later as a backfill candidate."""
+        self.outcome.order.append(job.id)
         own = own_gate(job, self.world.now)
         if own is not None:
             self.outcome.own_reasons[job.id] = own
             return False
-        key = self.world.key_of(job)
-        if key in self.outcome.blocked:
-            self.outcome.skipped += 1
-            self._wait(job, key)
+        if self.backfill.defers(self.world.queue_of(job), job):
+            self._deferred.append(job)
             return False
-        gate = self._gate or queue_gate(self.world.queue_of(job)) or self._spent()
+        return self._consider(job)
+
+    def _consider(self, job: WaitingJob) -> bool:
+        """Start the job or note why not; whether it starts."""
+        key, queue = self.world.key_of(job), self.world.queue_of(job)
+        gate = self._gate or queue_gate(queue) or self._behind(queue, job) or self._spent()
         if gate is not None:
             self._block(job, key, (gate,))
             return False
-        self.outcome.tried += 1
-        placed = attempt(self.world, job)
-        if placed is None:
-            self._block(job, key, self._reasons(job))
+        if self._is_known(key, queue, job):
+            self.outcome.skipped += 1
+            self._wait(job, key)
             return False
-        self._start(job, placed)
-        return True
+        self.outcome.tried += 1
+        found = attempt(self.world, job)
+        if isinstance(found, Placed):
+            self._start(job, found)
+            return True
+        self._refuse(job, key, queue, found)
+        return False
+
+    def _is_known(self, key: str, queue: Queue, job: WaitingJob) -> bool:
+        """Whether the class was refused and this job can fare no better and gets no booking."""
+        if key not in self._refused:
+            return False
+        limit, may_book = self._refused[key]
+        if not may_book:
+            return True
+        return job.ask.limit >= limit and not self.backfill.wants_booking(queue, job)
+
+    def _behind(self, queue: Queue, job: WaitingJob) -> Reason | None:
+        ahead = self._strict.get(queue.name)
+        if ahead is None:
+            return None
+        numbers: Numbers = {
+            "jobs_ahead": len(ahead),
+            "first_job": ahead[0].id,
+            "first_priority": ahead[0].ask.priority,
+        }
+        ahead.append(job)
+        return Reason(ReasonCode.HIGHER_PRIORITY_AHEAD, numbers)
 
     def _spent(self) -> Reason | None:
         most = self.world.options.max_starts
@@ -104,15 +153,37 @@ class Pass:
         start = start_of(self.world, job, placed)
         self.world.fields[placed.flavor].take(*placed.placement.usage())
         self.world.accounts.add(job.ask, placed.flavor, start.gpus)
+        self.backfill.started(job, placed)
         self.outcome.starts.append(start)
 
-    def _reasons(self, job: WaitingJob) -> tuple[Reason, ...]:
+    def _refuse(self, job: WaitingJob, key: str, queue: Queue, found: Blocked) -> None:
+        known = self.outcome.blocked.get(key)
+        reasons = self._reasons(job, found) if known is None else known[1]
+        may_book = found.obstacle in _BOOKABLE
+        if may_book and self.backfill.wants_booking(queue, job):
+            booked = self.backfill.book(queue, job)
+            may_book = booked is not None
+            if booked is not None:
+                reasons = with_frees_at(reasons, booked, self.backfill.bookings_of(job.id))
+        limit, _ = self._refused.get(key, (math.inf, True))
+        self._refused[key] = (min(limit, job.ask.limit), may_book)
+        if not queue.backfill and found.obstacle is not Obstacle.STATIC:
+            self._strict.setdefault(queue.name, [job])
+        self._block(job, key, reasons)
+
+    def _reasons(self, job: WaitingJob, found: Blocked) -> tuple[Reason, ...]:
         if not self._explains:
             return (Reason(ReasonCode.NOT_YET_CONSIDERED, {}),)
-        return refusals(self.world, job)
+        reasons = refusals(self.world, job)
+        if found.booked is not None:
+            ask = job.ask
+            extra = self.world.options.start_allowance_seconds + ask.grace_seconds
+            delayed = booking_reason(self.world.now, extra, ask.least_gpus, found.booked)
+            reasons = (delayed, *reasons)
+        return reasons
 
     def _block(self, job: WaitingJob, key: str, reasons: tuple[Reason, ...]) -> None:
-        self.outcome.blocked[key] = (job, reasons)
+        self.outcome.blocked.setdefault(key, (job, reasons))
         self._wait(job, key)
 
     def _wait(self, job: WaitingJob, key: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduler.core.calendar.ends import end_or_none
 from scheduler.core.cycle.attempts import Placed
 from scheduler.core.cycle.world import World
 from scheduler.core.inputs.cluster import Window
@@ -9,7 +10,6 @@ from scheduler.core.inputs.jobs import Ask, WaitingJob
 from scheduler.core.outputs import Start
 from scheduler.core.placement.gang import Placement
 from scheduler.core.placement.seats import seats_of
-from scheduler.core.timeline.ends import end_or_none
 
 
 def start_of(world: World, job: WaitingJob, placed: Placed) -> Start:

@@ -6,16 +6,18 @@ Built from a snapshot at the start of a pass; every other room of the cycle read
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from scheduler.core.calendar.ends import planned_length
+from scheduler.core.calendar.windows import Stay, window_map
 from scheduler.core.inputs.jobs import WaitingJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.inputs.snapshot import Options, Snapshot
 from scheduler.core.memo import Holding, Memo
 from scheduler.core.placement.field import Field
 from scheduler.core.quota.accounts import Accounts
-from scheduler.core.timeline.ends import planned_length
-from scheduler.core.timeline.windows import Stay, window_map
+from scheduler.core.timeline.bookings import Bookings
+from scheduler.core.timeline.pledges import Pledges
 
 
 @dataclass(slots=True)
@@ -29,6 +31,10 @@ class World:
     accounts: Accounts
     queues: dict[str, Queue]
     holdings: dict[str, list[Holding]]
+    bookings: dict[str, Bookings] = field(default_factory=dict)
+    """Per flavor, from the first booking on."""
+    pledges: Pledges | None = None
+    """The quota of booked jobs, from the first booking on."""
 
     @property
     def now(self) -> float:

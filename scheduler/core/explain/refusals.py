@@ -10,6 +10,7 @@ from collections import Counter
 
 import numpy as np
 
+from scheduler.core.calendar.windows import Stay
 from scheduler.core.inputs.cluster import NODE_LEVEL
 from scheduler.core.placement.demand import (
     Demand,
@@ -20,7 +21,6 @@ from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import place
 from scheduler.core.placement.search import bubble_up
 from scheduler.core.reasons import Numbers, Reason, ReasonCode
-from scheduler.core.timeline.windows import Stay
 from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
 
 
@@ -132,6 +132,8 @@ def _nodes(field: Field, demands: tuple[Demand, ...], inside: Bools) -> Reason:
         "free_gpus": int(np.maximum(field.free[GPUS], 0)[inside].sum()),
         "free_nodes": int((cap > 0).sum()),
         "limiting_resource": limiting_resource(demand, field.free, inside),
+        "frees_at": None,
+        "frees_job": None,
     }
     return Reason(ReasonCode.WAITING_FOR_NODES, numbers)
 

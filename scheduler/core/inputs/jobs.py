@@ -6,6 +6,7 @@ be the same object where that is cheap: the planner recognises them faster.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -91,6 +92,11 @@ class Ask:
     node_selector: tuple[tuple[str, str], ...] = ()
     exclude_nodes: frozenset[str] = frozenset()
     min_cuda: tuple[int, int] | None = None
+
+    @property
+    def limit(self) -> float:
+        """The run-time limit in seconds; infinity without one."""
+        return math.inf if self.max_runtime_seconds is None else self.max_runtime_seconds
 
     @property
     def gpus(self) -> int:

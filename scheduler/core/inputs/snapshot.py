@@ -46,16 +46,16 @@ class Options:
     """What the caller wants of one plan.
 
     `effort` DECIDE leaves out reasons (replay); decisions are the same. `max_starts` bounds the
-    starts of one plan (the next plan goes on). `estimates` is for how many waiting jobs, in order,
-    a start estimate is planned. `preempt` allows evictions. `preemption_budget` is how often one
-    job may be evicted for others. `half_life_seconds` decays usage inside the pass's ordering.
-    `start_allowance_seconds` is added to the planned end of a job until it runs. `dry_mode` plans
-    as if the cluster's mode were `schedule`: what would it do?
+    starts of one plan (the next plan goes on), `max_bookings` its bookings, whatever the queues
+    ask. `preempt` allows evictions; `preemption_budget` is how often one job may be evicted for
+    others. `half_life_seconds` decays usage inside the pass's ordering. `start_allowance_seconds`
+    is added to the planned end of a job until it runs. `dry_mode` plans as if the cluster's mode
+    were `schedule`: what would it do?
     """
 
     effort: Effort = Effort.EXPLAIN
     max_starts: int | None = None
-    estimates: int = 0
+    max_bookings: int = 100
     preempt: bool = True
     preemption_budget: int = 3
     half_life_seconds: float = 604_800.0

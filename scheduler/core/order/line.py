@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from scheduler.core.inputs.jobs import WaitingJob
 
 UsageOf = Callable[[str], float]
+LineKey = Callable[[WaitingJob], tuple[float | int | str, ...]]
 
 
 def age_key(job: WaitingJob) -> tuple[int, float, str]:
@@ -22,9 +23,7 @@ def age_key(job: WaitingJob) -> tuple[int, float, str]:
 
 def limit_key(job: WaitingJob) -> tuple[int, float, float, str]:
     """Priority, then the shortest run-time limit, then age: for backfill candidates."""
-    limit = job.ask.max_runtime_seconds
-    length = float("inf") if limit is None else limit
-    return (-job.ask.priority, length, job.submitted_at, job.id)
+    return (-job.ask.priority, job.ask.limit, job.submitted_at, job.id)
 
 
 class PlainLine:

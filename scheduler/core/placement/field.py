@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from scheduler.core.calendar.windows import Stay, WindowMap
 from scheduler.core.inputs.jobs import Ask
 from scheduler.core.placement.demand import Demand, demand_of
-from scheduler.core.timeline.windows import Stay, WindowMap
 from scheduler.core.topology.grid import Bools, Grid, Ints
 
 

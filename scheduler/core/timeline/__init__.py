@@ -1,1 +1,1 @@
-"""The time axis: planned ends, windows, bookings."""
+"""Time as it is planned: what is free when, bookings and what may start beside them."""

@@ -1,0 +1,1 @@
+"""Time as it is known beforehand: planned ends, windows, reservations."""

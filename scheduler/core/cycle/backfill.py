@@ -1,0 +1,136 @@
+"""The bookings of a pass: who gets one, what they keep, how starts move the future."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from scheduler.core.calendar.ends import end_or_none, planned_end
+from scheduler.core.cycle.attempts import Placed, allowed_demands, least_of, static_reason
+from scheduler.core.cycle.world import World
+from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.core.inputs.quotas import BackfillOrder, Queue
+from scheduler.core.outputs import Booking
+from scheduler.core.timeline.bookings import Booked, Bookings
+from scheduler.core.timeline.future import Future, Release
+from scheduler.core.timeline.pledges import Pledges, Use
+from scheduler.core.topology.grid import GPUS
+
+
+class Backfill:
+    """Keeps count of bookings per queue and makes them on the world's fields."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._per_queue: dict[str, int] = defaultdict(int)
+        self._started: dict[str, list[Release]] = defaultdict(list)
+        self._made: dict[str, tuple[WaitingJob, str]] = {}
+        self._uses: list[Use] = []
+
+    def wants_booking(self, queue: Queue, job: WaitingJob) -> bool:
+        """Whether the job, if it is blocked, is one that the queue's policy books for."""
+        if len(self._made) >= self._world.options.max_bookings:
+            return False
+        if self._per_queue[queue.name] < queue.booking_depth:
+            return True
+        after = queue.booking_after_seconds
+        if after is None or queue.booking_depth == 0:
+            return False
+        return self._world.now - job.submitted_at >= after
+
+    def defers(self, queue: Queue, job: WaitingJob) -> bool:
+        """Whether the job waits its turn as a backfill candidate, the shortest first."""
+        return (
+            queue.backfill_order is BackfillOrder.SHORTEST
+            and self._per_queue[queue.name] > 0
+            and not self.wants_booking(queue, job)
+        )
+
+    def book(self, queue: Queue, job: WaitingJob) -> Booked | None:
+        """Keep the earliest start that the job can have on any of its flavors."""
+        best: tuple[Booked, str] | None = None
+        for flavor in job.ask.flavors:
+            booked = self._book_on(flavor, job)
+            if booked is None:
+                continue
+            if best is None or booked.claim.start < best[0].claim.start:
+                if best is not None:
+                    self._world.bookings[best[1]].withdraw(best[0])
+                best = (booked, flavor)
+            else:
+                self._world.bookings[flavor].withdraw(booked)
+        if best is None:
+            return None
+        self._per_queue[queue.name] += 1
+        self._made[job.id] = (job, best[1])
+        self._pledges().pledge(best[0], job.ask, best[1])
+        return best[0]
+
+    def _book_on(self, flavor: str, job: WaitingJob) -> Booked | None:
+        field = self._world.fields.get(flavor)
+        if field is None or static_reason(self._world, field, job) is not None:
+            return None
+        demands = allowed_demands(self._world, field, job.ask)
+        if demands is None:
+            return None
+        stay = self._world.stay_of(job, self._world.now)
+        return self._bookings(flavor).book(stay, least_of(demands))
+
+    def _bookings(self, flavor: str) -> Bookings:
+        found = self._world.bookings.get(flavor)
+        if found is None:
+            field = self._world.fields[flavor]
+            releases = [
+                Release(planned_end(h.job, self._world.now), h.job.id, h.nodes, h.amounts)
+                for h in self._world.holdings[flavor]
+            ]
+            found = Bookings(field, Future(field, [*releases, *self._started[flavor]]))
+            self._world.bookings[flavor] = found
+        return found
+
+    def _pledges(self) -> Pledges:
+        world = self._world
+        if world.pledges is None:
+            for holdings in world.holdings.values():
+                self._uses.extend(
+                    Use(h.job.ask, h.job.flavor, h.gpus, planned_end(h.job, world.now))
+                    for h in holdings
+                )
+            world.pledges = Pledges(world.accounts, self._uses)
+        return world.pledges
+
+    def started(self, job: WaitingJob, placed: Placed) -> None:
+        """The field has counted the start: the future learns when it ends."""
+        nodes, amounts = placed.placement.usage()
+        until = self._world.stay_of(job, self._world.now).until
+        release = Release(until, job.id, nodes, amounts)
+        self._started[placed.flavor].append(release)
+        bookings = self._world.bookings.get(placed.flavor)
+        if bookings is not None:
+            bookings.future.started(release)
+        use = Use(job.ask, placed.flavor, placed.placement.gpus, until)
+        self._uses.append(use)
+
+    def bookings_of(self, job_id: str) -> Bookings:
+        """The bookings of the field on which the job has its own."""
+        return self._world.bookings[self._made[job_id][1]]
+
+    def outputs(self) -> tuple[Booking, ...]:
+        """The bookings as the plan tells them, in the order in which they were made."""
+        made = []
+        for job_id, (job, flavor) in self._made.items():
+            booked = next(b for b in self._world.bookings[flavor].booked if b.stay.job == job_id)
+            grid = self._world.fields[flavor].grid
+            gpus = booked.claim.amounts[GPUS].tolist()
+            names = [grid.nodes[i].name for i in booked.claim.nodes.tolist()]
+            until = end_or_none(booked.claim.until)
+            made.append(
+                Booking(
+                    job=job_id,
+                    class_key=self._world.key_of(job),
+                    flavor=flavor,
+                    starts_at=booked.claim.start,
+                    until=until,
+                    nodes=tuple(zip(names, gpus, strict=True)),
+                )
+            )
+        return tuple(made)

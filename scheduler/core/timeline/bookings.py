@@ -1,0 +1,153 @@
+"""Bookings: the earliest start of a blocked job, and whether a start would delay one.
+
+EASY (Lifka 1995) and conservative backfill differ only in how many jobs the cycle books. A
+booking keeps a moment, not nodes: a candidate that touches booked nodes may start when every
+booking, placed again in order, still finds a place at its own time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scheduler.core.calendar.ends import NEVER
+from scheduler.core.calendar.windows import Stay
+from scheduler.core.placement.demand import Demand, replica_capacity
+from scheduler.core.placement.field import Field
+from scheduler.core.placement.gang import Placement, place
+from scheduler.core.placement.search import bubble_up
+from scheduler.core.timeline.future import Claim, Future
+from scheduler.core.topology.grid import Bools, Ints
+
+_MOMENTS_TRIED = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Booked:
+    """A blocked job with its claim; `demands` are at the size that is kept for it."""
+
+    stay: Stay
+    demands: tuple[Demand, ...]
+    claim: Claim
+    placement: Placement
+
+
+class Bookings:
+    """The bookings of one field in the order in which they were made."""
+
+    def __init__(self, field: Field, future: Future) -> None:
+        self._field = field
+        self.future = future
+        self.booked: list[Booked] = []
+
+    def book(self, stay: Stay, demands: tuple[Demand, ...]) -> Booked | None:
+        """Keep the earliest start for the job beside the bookings made so far.
+
+        None when it has none (something that never ends is in the way, or the search gave up).
+        `stay` is the job as if it started now; its length is kept.
+        """
+        length = stay.until - stay.start
+        for moment in self._moments(stay, demands):
+            then = replace(stay, start=moment, until=moment + length)
+            placement = self._place(then, demands, [b.claim for b in self.booked])
+            if placement is not None:
+                made = Booked(then, demands, claim_of(then, placement), placement)
+                self.booked.append(made)
+                return made
+        return None
+
+    def withdraw(self, booked: Booked) -> None:
+        """Give up a booking."""
+        self.booked = [other for other in self.booked if other is not booked]
+
+    def _moments(self, stay: Stay, demands: tuple[Demand, ...]) -> Sequence[float]:
+        """Times worth trying, earliest first.
+
+        Without claims and windows room only grows, so the first moment that could do is found by
+        bisection; from there on also ends of bookings and windows count.
+        """
+        moments = [stay.start, *self.future.times(stay.start)]
+        first = bisect_left(moments, 1, key=lambda moment: self._could(moment, stay, demands))
+        if first == len(moments):
+            return ()
+        earliest = moments[first]
+        turns = [
+            *(b.claim.until for b in self.booked if earliest <= b.claim.until < NEVER),
+            *self._field.windows.turns(earliest),
+        ]
+        if turns:
+            return sorted({*moments[first:], *turns})[:_MOMENTS_TRIED]
+        return moments[first : first + _MOMENTS_TRIED]
+
+    def _could(self, moment: float, stay: Stay, demands: tuple[Demand, ...]) -> bool:
+        usable = self._field.lens.new_enough(stay.ask) & self._field.grid.is_in
+        free = self.future.free_at(moment)
+        return all(_fits_alone(self._field, demand, free, usable) for demand in demands)
+
+    def _place(
+        self, stay: Stay, demands: tuple[Demand, ...], claims: Sequence[Claim]
+    ) -> Placement | None:
+        free = self.future.free_during(stay.start, stay.until, claims)
+        return place(self._field.grid, demands, free, self._field.usable(stay))
+
+    def touched_by(self, start: Claim) -> list[Booked]:
+        """Bookings that begin before the start would end and use any of its nodes."""
+        early = [b for b in self.booked if b.claim.start < start.until]
+        if not early:
+            return []
+        mask = np.zeros(self._field.grid.size, dtype=np.bool_)
+        mask[start.nodes] = True
+        return [b for b in early if mask[b.claim.nodes].any()]
+
+    def kept_nodes(self, until: float) -> Bools:
+        """The nodes of bookings that begin before `until`."""
+        mask = np.zeros(self._field.grid.size, dtype=np.bool_)
+        for booked in self.booked:
+            if booked.claim.start < until:
+                mask[booked.claim.nodes] = True
+        return mask
+
+    def admits(self, start: Claim) -> bool:
+        """Whether a start now, given as the claim it would be, delays no booking.
+
+        When booked nodes are touched the bookings are placed again, each at its own time; if that
+        works their new places are kept.
+        """
+        if not self.touched_by(start):
+            return True
+        again = self._again(start)
+        if again is None:
+            return False
+        self.booked = again
+        return True
+
+    def _again(self, start: Claim) -> list[Booked] | None:
+        kept: list[Booked] = []
+        claims = [start]
+        for booked in self.booked:
+            placement = self._place(booked.stay, booked.demands, claims)
+            if placement is None:
+                return None
+            claims.append(claim_of(booked.stay, placement))
+            kept.append(replace(booked, claim=claims[-1], placement=placement))
+        return kept
+
+
+def claim_of(stay: Stay, placement: Placement) -> Claim:
+    """The stay at its place as a claim."""
+    nodes, amounts = placement.usage()
+    return Claim(stay.job, stay.start, stay.until, nodes, amounts)
+
+
+def _fits_alone(field: Field, demand: Demand, free: Ints, usable: Bools) -> bool:
+    cap = replica_capacity(demand, free, usable)
+    if demand.limit_tier == 0 and not demand.layers:
+        return int(cap.sum()) >= demand.count
+    counts = bubble_up(field.grid, cap, demand.layers)
+    return any(
+        counts[tier].size and int(counts[tier].max()) >= demand.count
+        for tier in range(field.grid.node_tier, demand.limit_tier - 1, -1)
+    )

@@ -1,0 +1,136 @@
+"""What is free when: releases of running jobs and claims of bookings on one field.
+
+Used by the bookings of a pass and by estimates. Amounts are (4, nodes) matrices as in the grid.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core.calendar.ends import NEVER
+from scheduler.core.placement.field import Field
+from scheduler.core.topology.grid import RESOURCES, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """A job's end: its nodes (distinct, ascending) get the amounts back."""
+
+    at: float
+    job: str
+    nodes: Ints
+    amounts: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """Nodes kept for a booked job over [start, until)."""
+
+    job: str
+    start: float
+    until: float
+    nodes: Ints
+    amounts: Ints
+
+
+class Future:
+    """The time axis of one field. Releases that never come are left out."""
+
+    def __init__(self, field: Field, releases: Iterable[Release]) -> None:
+        self._field = field
+        self._releases = sorted(
+            (release for release in releases if release.at != NEVER),
+            key=lambda release: (release.at, release.job),
+        )
+        self._ends = [release.at for release in self._releases]
+        self._flat: tuple[Ints, Ints, list[int]] | None = None
+        self._free: dict[int, Ints] = {}
+
+    def started(self, release: Release) -> None:
+        """A job has started in this pass (its field has counted it) and will end."""
+        self._free.clear()
+        if release.at == NEVER:
+            return
+        position = bisect_right(self._ends, release.at)
+        self._ends.insert(position, release.at)
+        self._releases.insert(position, release)
+        self._flat = None
+
+    def times(self, after: float) -> list[float]:
+        """The distinct times after `after` at which something is released."""
+        later = self._ends[bisect_right(self._ends, after) :]
+        return list(dict.fromkeys(later))
+
+    def last_release(self, nodes: Ints, until: float) -> Release | None:
+        """The latest release by `until` that touches any of the nodes."""
+        for release in reversed(self._releases[: bisect_right(self._ends, until)]):
+            if np.isin(release.nodes, nodes).any():
+                return release
+        return None
+
+    def free_at(self, moment: float) -> Ints:
+        """Free amounts at `moment` if only what runs now ran on; claims are not counted.
+
+        Read only: it may be the field's own matrix.
+        """
+        count = bisect_right(self._ends, moment)
+        found = self._free.get(count)
+        if found is None:
+            found = self._free[count] = self._free_after(count)
+        return found
+
+    def _free_after(self, count: int) -> Ints:
+        if count == 0:
+            return self._field.free
+        nodes, amounts, offsets = self._flattened()
+        upto = offsets[count]
+        size = self._field.grid.size
+        freed = np.stack(
+            [
+                np.bincount(nodes[:upto], weights=amounts[resource, :upto], minlength=size)
+                for resource in range(RESOURCES)
+            ]
+        )
+        return self._field.free + freed.astype(np.int64)
+
+    def _flattened(self) -> tuple[Ints, Ints, list[int]]:
+        if self._flat is None:
+            nodes = np.concatenate([release.nodes for release in self._releases])
+            amounts = np.concatenate([release.amounts for release in self._releases], axis=1)
+            offsets = [0]
+            for release in self._releases:
+                offsets.append(offsets[-1] + release.nodes.size)
+            self._flat = (nodes, amounts, offsets)
+        return self._flat
+
+    def free_during(self, start: float, until: float, claims: Iterable[Claim]) -> Ints:
+        """The least that is free on each node over [start, until), the claims counted.
+
+        Releases inside the interval only add, so the least is at its start or where a claim
+        begins inside it; each of those moments is looked at on the nodes that claims touch.
+        """
+        overlapping = [claim for claim in claims if claim.start < until and claim.until > start]
+        free = self.free_at(start)
+        if not overlapping:
+            return free
+        free = free.copy()
+        moments = sorted({start, *(claim.start for claim in overlapping if claim.start > start)})
+        if len(moments) == 1:
+            for claim in overlapping:
+                free[:, claim.nodes] -= claim.amounts
+            return free
+        touched = np.unique(np.concatenate([claim.nodes for claim in overlapping]))
+        each = [self._claimed(moment, overlapping)[:, touched] for moment in moments]
+        free[:, touched] = np.minimum.reduce(each)
+        return free
+
+    def _claimed(self, moment: float, claims: list[Claim]) -> Ints:
+        free = self.free_at(moment).copy()
+        for claim in claims:
+            if claim.start <= moment < claim.until:
+                free[:, claim.nodes] -= claim.amounts
+        return free

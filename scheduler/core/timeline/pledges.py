@@ -1,0 +1,93 @@
+"""Quota on the time axis: a backfill candidate may not take the quota of a booked job.
+
+A booking keeps nodes at a time; its pledge keeps the quota that its tenant, queue and user will
+need then. Asked by the cycle beside `Bookings.admits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from scheduler.core.inputs.jobs import Ask
+from scheduler.core.quota.accounts import Accounts
+from scheduler.core.timeline.bookings import Booked
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """GPUs in use by an ask until a moment."""
+
+    ask: Ask
+    flavor: str
+    gpus: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pledge:
+    """The quota that a booked job will need."""
+
+    booked: Booked
+    use: Use
+
+
+class Pledges:
+    """The pledges of one pass.
+
+    `uses` are all jobs that run now; the caller appends those that start.
+    """
+
+    def __init__(self, accounts: Accounts, uses: list[Use]) -> None:
+        self._accounts = accounts
+        self._uses = uses
+        self._pledges: list[Pledge] = []
+
+    def pledge(self, booked: Booked, ask: Ask, flavor: str) -> None:
+        """Keep what the booked job needs."""
+        gpus = sum(demand.count * demand.request[0] for demand in booked.demands)
+        self._pledges.append(Pledge(booked, Use(ask, flavor, gpus, booked.claim.until)))
+
+    def broken_by(self, start: Use) -> Booked | None:
+        """The first booking whose quota the start would take; None when all are kept."""
+        later = [p for p in self._pledges if p.booked.claim.start < start.until]
+        later = [p for p in later if p.use.flavor == start.flavor]
+        if not later or self._all_fit_now(start, later):
+            return None
+        for place, pledge in enumerate(later):
+            if not self._fits_then(start, pledge, later[:place]):
+                return pledge.booked
+        return None
+
+    def _all_fit_now(self, start: Use, pledges: list[Pledge]) -> bool:
+        """The cheap sufficient check: everything at once, beside all that runs now."""
+        counted = [start]
+        with self._counted(counted):
+            for pledge in pledges:
+                use = pledge.use
+                if use.gpus > self._accounts.room(use.ask, use.flavor):
+                    return False
+                # Undone with the rest when the context closes.
+                counted.append(use)
+                self._accounts.add(use.ask, use.flavor, use.gpus)
+        return True
+
+    def _fits_then(self, start: Use, pledge: Pledge, before: list[Pledge]) -> bool:
+        """The exact check, at the pledge's own time."""
+        moment = pledge.booked.claim.start
+        ended = [use for use in self._uses if use.until <= moment and use.flavor == start.flavor]
+        active = [p.use for p in before if p.booked.claim.start <= moment < p.use.until]
+        gone = [Use(use.ask, use.flavor, -use.gpus, use.until) for use in ended]
+        with self._counted([*gone, *active, start]):
+            return pledge.use.gpus <= self._accounts.room(pledge.use.ask, pledge.use.flavor)
+
+    @contextmanager
+    def _counted(self, uses: list[Use]) -> Iterator[None]:
+        for use in uses:
+            self._accounts.add(use.ask, use.flavor, use.gpus)
+        try:
+            yield
+        finally:
+            for use in reversed(uses):
+                self._accounts.add(use.ask, use.flavor, -use.gpus)
