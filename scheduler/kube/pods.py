@@ -195,10 +195,18 @@ async def read_log(
 
 
 async def follow_log(
-    connection: Connection, namespace: str, name: str, wanted: LogRange | None = None
+    connection: Connection,
+    namespace: str,
+    name: str,
+    wanted: LogRange | None = None,
+    *,
+    follow: bool = True,
 ) -> AsyncIterator[bytes]:
-    """Pieces of a pod's log until its container ends; `Unavailable` when the line drops."""
-    params = {**(wanted or LogRange()).params(), "follow": "true"}
+    """Pieces of a pod's log: until its container ends, or, without `follow`, as it is now.
+
+    Raises as `read_log`, and `Unavailable` when the line drops.
+    """
+    params = (wanted or LogRange()).params() | ({"follow": "true"} if follow else {})
     async with connection.stream(pod_path(namespace, name, "log"), params) as reader:
         try:
             while piece := await reader.readany():

@@ -36,9 +36,10 @@ class WatchState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[Seen]):
-    """Everything there is at one moment; what is not in it is gone."""
+    """Everything there is at one moment, not before `began_at`; what is not in it is gone."""
 
     items: tuple[Seen, ...]
+    began_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,8 @@ class Watch(Generic[Seen]):
         while True:
             try:
                 if not self._version:
-                    yield Listed(await self._list())
+                    began_at = self._clock()
+                    yield Listed(await self._list(), began_at)
                 async for observation in self._changes():
                     yield observation
             except _FAILURES as error:

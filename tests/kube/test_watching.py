@@ -73,7 +73,7 @@ async def gather(
     async def read() -> None:
         async for one in watch.observations():
             match one:
-                case Listed(items):
+                case Listed(items, _):
                     seen.append("list " + " ".join(p.name for p in items))
                 case Changed(item):
                     seen.append(f"changed {item.name}")

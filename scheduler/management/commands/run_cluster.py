@@ -1,0 +1,60 @@
+"""`manage.py run_cluster --cluster NAME`: the process that watches one cluster and enacts rows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from queues.models import Cluster
+from scheduler.kube.connection import Connection
+from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
+from scheduler.reconcile.logs import LogStore
+from scheduler.reconcile.process import ClusterProcess
+
+
+class Command(BaseCommand):
+    """Runs until SIGTERM or SIGINT."""
+
+    help = "Watch one Kubernetes cluster, write what is seen into rows, and enact wanted state."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which cluster, and how it is reached."""
+        parser.add_argument("--cluster", required=True, help="the cluster's name in Muster")
+        parser.add_argument(
+            "--kubeconfig",
+            default=os.environ.get("KUBECONFIG") or None,
+            help="a kubeconfig file (default: $KUBECONFIG, else the pod's service account)",
+        )
+        parser.add_argument("--context", default=None, help="the kubeconfig's context")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Read the credentials, then run."""
+        cluster = Cluster.objects.filter(name=options["cluster"]).first()
+        if cluster is None:
+            raise CommandError(f"there is no cluster named {options['cluster']!r}")
+        kubeconfig = Path(options["kubeconfig"]) if options["kubeconfig"] else None
+        try:
+            credentials = load_credentials(kubeconfig, options["context"])
+        except CredentialsError as error:
+            raise CommandError(f"the cluster cannot be reached: {error}") from error
+        asyncio.run(run_until_stopped(cluster, credentials))
+
+
+async def run_until_stopped(cluster: Cluster, credentials: Credentials) -> None:
+    """Run the process until a signal asks it to stop."""
+    loop = asyncio.get_running_loop()
+    async with Connection(credentials) as connection:
+        process = ClusterProcess(cluster, connection, LogStore(settings.LOG_STORE))
+        running = asyncio.create_task(process.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, running.cancel)
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.result()

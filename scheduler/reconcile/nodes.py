@@ -1,0 +1,272 @@
+"""Node rows and rows of foreign pods, kept in step with the view: only what changed is written.
+
+Called by `tick`, inside its transaction. `NodeBook` and `ForeignBook` remember what the rows say,
+so that an unchanged cluster costs no statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from controlplane.common import log
+from queues.models import Cluster
+from queues.services.catalogue import NodeSizes, record_node_sizes
+from scheduler.kube.seen import NodeSeen, PodSeen
+from scheduler.models import ForeignPod, Node
+from scheduler.reconcile.node_rows import Policy, columns_of, gpus_of
+from scheduler.reconcile.wanted import Cordon
+
+NAMESPACE_PREFIX = "muster-"
+ROWS_PER_STATEMENT = 500
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a node's row says: `columns` as observed, and the cordon that people want."""
+
+    id: int
+    columns: dict[str, Any]
+    cordon_wanted: bool | None
+
+
+@dataclass(slots=True)
+class NodeBook:
+    """The node rows of one cluster."""
+
+    cluster: Cluster
+    _known: dict[str, _Known] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Read all rows again."""
+        self._known = {
+            row.name: _Known(row.pk, _columns_of_row(row), row.cordon_wanted)
+            for row in Node.objects.filter(cluster=self.cluster)
+        }
+
+    def reload_wishes(self, names: Collection[str] | None = None) -> None:
+        """Read again what people want of these nodes (of all, without names)."""
+        rows = Node.objects.filter(cluster=self.cluster)
+        if names is not None:
+            rows = rows.filter(name__in=names)
+        for name, wish in rows.values_list("name", "cordon_wanted"):
+            if name in self._known:
+                self._known[name].cordon_wanted = wish
+
+    def names(self) -> set[str]:
+        """Nodes that the rows say exist."""
+        return {name for name, known in self._known.items() if known.columns["gone_at"] is None}
+
+    def write(
+        self,
+        names: Iterable[str],
+        seen: Mapping[str, NodeSeen],
+        policy: Policy,
+        now: datetime,
+    ) -> tuple[set[str], set[str]]:
+        """Write those of `names` that differ; (nodes changed, nodes that have rebooted)."""
+        changed: set[str] = set()
+        rebooted: set[str] = set()
+        for name in sorted(names):
+            node = seen.get(name)
+            if node is None:
+                changed |= self._write_gone(name, now)
+                continue
+            columns = columns_of(node, policy)
+            known = self._known.get(name)
+            if known is not None and known.columns == columns:
+                continue
+            if known is not None and _has_rebooted(known.columns, columns):
+                rebooted.add(name)
+            self._write_one(name, known, columns, now)
+            changed.add(name)
+        if changed:
+            self._write_sizes(now)
+        return changed, rebooted
+
+    def _write_one(
+        self, name: str, known: _Known | None, columns: dict[str, Any], now: datetime
+    ) -> None:
+        row, _made = Node.objects.update_or_create(
+            cluster=self.cluster, name=name, defaults={**columns, "observed_at": now}
+        )
+        wish = known.cordon_wanted if known else row.cordon_wanted
+        self._known[name] = _Known(row.pk, columns, wish)
+        log.record(self._event("node.changed", name, now, _told(columns)))
+
+    def _write_gone(self, name: str, now: datetime) -> set[str]:
+        known = self._known.get(name)
+        if known is None or known.columns["gone_at"] is not None:
+            return set()
+        Node.objects.filter(pk=known.id).update(gone_at=now, observed_at=now)
+        known.columns["gone_at"] = now
+        log.record(self._event("node.gone", name, now, {}))
+        return {name}
+
+    def _write_sizes(self, now: datetime) -> None:
+        sizes: dict[int, NodeSizes] = {}
+        for known in self._known.values():
+            columns = known.columns
+            flavor = columns["flavor_id"]
+            if flavor is not None and columns["gone_at"] is None:
+                sizes[flavor] = _larger(sizes.get(flavor), columns)
+        record_node_sizes(self.cluster, sizes, now)
+
+    def cordons(self, names: Iterable[str], seen: Mapping[str, NodeSeen]) -> list[Cordon]:
+        """Where Kubernetes does not agree with what people want."""
+        actions = []
+        for name in names:
+            known, node = self._known.get(name), seen.get(name)
+            if known is None or node is None or known.cordon_wanted is None:
+                continue
+            if node.unschedulable != known.cordon_wanted:
+                actions.append(Cordon(name, known.cordon_wanted))
+        return actions
+
+    def fulfil_uncordons(self, names: Iterable[str], seen: Mapping[str, NodeSeen]) -> None:
+        """An uncordon that has come true is no lasting wish: others may cordon the node later."""
+        for name in names:
+            known, node = self._known.get(name), seen.get(name)
+            if known and node and known.cordon_wanted is False and not node.unschedulable:
+                Node.objects.filter(pk=known.id, cordon_wanted=False).update(cordon_wanted=None)
+                known.cordon_wanted = None
+
+    def with_wishes(self) -> list[str]:
+        """Nodes of which people want something."""
+        return [name for name, known in self._known.items() if known.cordon_wanted is not None]
+
+    def _event(self, kind: str, name: str, now: datetime, numbers: dict[str, Any]) -> log.NewEvent:
+        return log.NewEvent(
+            kind=kind,
+            at=now,
+            cluster=self.cluster.name,
+            node=name,
+            actor="cluster",
+            numbers=numbers,
+        )
+
+
+def _columns_of_row(row: Node) -> dict[str, Any]:
+    names = (
+        *("uid", "boot_id", "flavor_id", "managed", "gpus_capacity", "gpus_allocatable"),
+        *("cpu_millis", "memory_mib", "pods", "domains", "labels", "taints", "conditions"),
+        *("driver", "cuda", "ready", "ready_changed_at", "unschedulable", "out_causes", "gone_at"),
+    )
+    return {name: getattr(row, name) for name in names}
+
+
+def _told(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "ready": columns["ready"],
+        "gpus": columns["gpus_allocatable"],
+        "out": [cause["code"] for cause in columns["out_causes"]],
+    }
+
+
+def _has_rebooted(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    return bool(before["boot_id"]) and before["boot_id"] != after["boot_id"]
+
+
+def _larger(known: NodeSizes | None, columns: Mapping[str, Any]) -> NodeSizes:
+    found = NodeSizes(columns["gpus_capacity"], columns["cpu_millis"], columns["memory_mib"])
+    if known is None:
+        return found
+    return NodeSizes(
+        max(known.gpus, found.gpus),
+        max(known.cpu_millis, found.cpu_millis),
+        max(known.memory_mib, found.memory_mib),
+    )
+
+
+@dataclass(slots=True)
+class ForeignBook:
+    """Rows of pods that match no placement, by uid."""
+
+    cluster: Cluster
+    _known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _tenants: dict[str, int] = field(default_factory=dict)
+
+    def load(self, tenants: Mapping[str, int]) -> None:
+        """Read all rows again. `tenants`: namespace → tenant's id."""
+        self._tenants = dict(tenants)
+        self._known = {
+            row.uid: _foreign_columns_of_row(row)
+            for row in ForeignPod.objects.filter(cluster=self.cluster)
+        }
+
+    def uids(self) -> set[str]:
+        """Pods that have a row."""
+        return set(self._known)
+
+    def columns(
+        self, pod: PodSeen, node: NodeSeen | None, policy: Policy, *, unclaimed: bool
+    ) -> dict[str, Any]:
+        """The row of a foreign pod."""
+        return {
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "node": pod.node or "",
+            "tenant_id": self._tenants.get(pod.namespace),
+            "unclaimed": unclaimed,
+            "gpus": gpus_of(pod, node, policy),
+            "cpu_millis": pod.requests.cpu_millis,
+            "memory_mib": pod.requests.memory_mib,
+            "labels": dict(pod.labels),
+            "terminating": pod.terminating,
+        }
+
+    def write(self, wanted: Mapping[str, dict[str, Any] | None], now: datetime) -> set[str]:
+        """Store rows by uid (None: none any more); the nodes whose usage changed."""
+        nodes: set[str] = set()
+        stored: list[ForeignPod] = []
+        removed: list[str] = []
+        for uid, columns in wanted.items():
+            before = self._known.get(uid)
+            if columns == before:
+                continue
+            nodes |= {c["node"] for c in (before, columns) if c is not None}
+            if columns is None:
+                removed.append(uid)
+                del self._known[uid]
+            else:
+                stored.append(ForeignPod(cluster=self.cluster, uid=uid, seen_at=now, **columns))
+                self._known[uid] = columns
+        self._store(stored, removed)
+        log.record(*(self._event(node, now) for node in sorted(nodes)))
+        return nodes
+
+    def _store(self, stored: list[ForeignPod], removed: list[str]) -> None:
+        if stored:
+            ForeignPod.objects.bulk_create(
+                stored,
+                batch_size=ROWS_PER_STATEMENT,
+                update_conflicts=True,
+                unique_fields=["cluster", "uid"],
+                update_fields=[
+                    *("namespace", "name", "node", "tenant", "unclaimed", "gpus"),
+                    *("cpu_millis", "memory_mib", "labels", "terminating", "seen_at"),
+                ],
+            )
+        for start in range(0, len(removed), ROWS_PER_STATEMENT):
+            part = removed[start : start + ROWS_PER_STATEMENT]
+            ForeignPod.objects.filter(cluster=self.cluster, uid__in=part).delete()
+
+    def _event(self, node: str, now: datetime) -> log.NewEvent:
+        return log.NewEvent(
+            kind="node.usage", at=now, cluster=self.cluster.name, node=node, actor="cluster"
+        )
+
+
+def _foreign_columns_of_row(row: ForeignPod) -> dict[str, Any]:
+    names = (
+        *("namespace", "name", "node", "tenant_id", "unclaimed", "gpus", "cpu_millis"),
+        *("memory_mib", "labels", "terminating"),
+    )
+    return {name: getattr(row, name) for name in names}
+
+
+def namespace_tenants(slugs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Namespace → tenant's id, from (slug, id) pairs."""
+    return {f"{NAMESPACE_PREFIX}{slug}": pk for slug, pk in slugs}

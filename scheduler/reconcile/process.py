@@ -1,0 +1,258 @@
+"""The loop of the `cluster` process: watches, follows the event log, ticks, enacts.
+
+Started by the command `run_cluster`. The event loop speaks to Kubernetes; one thread of its own
+does all database work, so that a slow statement never stalls a watch, nor a watch a statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from controlplane.common.follow import LogFollower
+from queues.models import Cluster
+from scheduler.kube.connection import Connection
+from scheduler.kube.seen import NodeSeen, PodSeen
+from scheduler.kube.watching import (
+    NODES,
+    PODS,
+    Kind,
+    Observation,
+    Pace,
+    Standing,
+    Watch,
+    WatchState,
+)
+from scheduler.reconcile.books import Books
+from scheduler.reconcile.enact import Enactor, identity_of
+from scheduler.reconcile.logs import LogStore
+from scheduler.reconcile.results import Result
+from scheduler.reconcile.tick import Given, Orders, Ticker
+from scheduler.reconcile.view import AttemptKey
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+Identity = tuple[str, object]
+
+# Many observations come at once: a tick a moment later takes them together.
+GATHER_SECONDS = 0.01
+LONGEST_WAIT_SECONDS = 15.0
+FOLLOW_SECONDS = 5.0
+FIRST_DATABASE_DELAY_SECONDS = 0.2
+LONGEST_DATABASE_DELAY_SECONDS = 5.0
+
+
+def utc_now() -> datetime:
+    """The clock of a running process."""
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class Inbox:
+    """What came in since the last tick. Used in the event loop alone."""
+
+    nodes: list[Observation[NodeSeen]] = field(default_factory=list)
+    pods: list[Observation[PodSeen]] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    bell: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def empty(self, standing: Standing) -> Given:
+        """Take everything out."""
+        given = Given(tuple(self.nodes), tuple(self.pods), tuple(self.results), standing)
+        self.nodes, self.pods, self.results = [], [], []
+        self.bell.clear()
+        return given
+
+
+class ClusterProcess:
+    """Reconciles one cluster until cancelled."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kube: Connection,
+        store: LogStore,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        pace: Pace | None = None,
+    ) -> None:
+        self._clock = clock
+        self._kube = kube
+        self._ticker = Ticker(Books.of(cluster, store))
+        self._inbox = Inbox()
+        self._enactor = Enactor(kube, store, self._report, clock)
+        self._watches: tuple[Watch[NodeSeen], Watch[PodSeen]] = (
+            self._watch(NODES, pace),
+            self._watch(PODS, pace),
+        )
+        self._under_way: dict[Identity, asyncio.Task[None]] = {}
+        self._database = ThreadPoolExecutor(1, thread_name_prefix="database")
+        self._stopping = threading.Event()
+
+    async def run(self) -> None:
+        """Watch, tick and enact until cancelled. Nothing has to be undone then: all that is under
+        way is begun again by the next process."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._database.shutdown, wait=False)
+            stack.push_async_callback(self._close)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read_nodes())
+                group.create_task(self._read_pods())
+                group.create_task(self._follow_log())
+                group.create_task(self._tick_for_ever())
+
+    def _watch(self, kind: Kind[T], pace: Pace | None) -> Watch[T]:
+        return Watch(
+            self._kube, kind, pace=pace, clock=self._clock, on_standing=self._note_standing
+        )
+
+    async def _read_nodes(self) -> None:
+        async for observation in self._watches[0].observations():
+            self._inbox.nodes.append(observation)
+            self._inbox.bell.set()
+
+    async def _read_pods(self) -> None:
+        async for observation in self._watches[1].observations():
+            self._inbox.pods.append(observation)
+            self._inbox.bell.set()
+
+    def _note_standing(self, standing: Standing) -> None:
+        self._inbox.bell.set()
+
+    def _report(self, result: Result) -> None:
+        self._inbox.results.append(result)
+        self._inbox.bell.set()
+
+    async def _follow_log(self) -> None:
+        """A thread waits for the log to grow, and rings."""
+        loop = asyncio.get_running_loop()
+        follower = LogFollower()
+        thread = threading.Thread(
+            target=self._follow, args=(follower, loop), name="follow", daemon=True
+        )
+        thread.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._stopping.set()
+            follower.interrupt()
+
+    def _follow(self, follower: LogFollower, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._stopping.is_set():
+            if follower.wait(FOLLOW_SECONDS) and not self._stopping.is_set():
+                with contextlib.suppress(RuntimeError):  # the loop has just closed
+                    loop.call_soon_threadsafe(self._inbox.bell.set)
+        follower.close()
+        connection.close()
+
+    async def _tick_for_ever(self) -> None:
+        failures = 0
+        while True:
+            under_way = frozenset(self._under_way)
+            try:
+                orders = await self._tick()
+            except DatabaseError as error:
+                failures += 1
+                logger.warning("the database is away: %s", error)
+                await asyncio.sleep(database_delay_seconds(failures))
+                continue
+            failures = 0
+            self._start(orders, under_way)
+            if not orders.more:
+                await self._wait(orders.due)
+
+    async def _wait(self, due: datetime) -> None:
+        """Until something comes in, or a moment is due."""
+        seconds = (due - self._clock()).total_seconds()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(
+                self._inbox.bell.wait(), min(max(seconds, 0.0), LONGEST_WAIT_SECONDS)
+            )
+        await asyncio.sleep(GATHER_SECONDS)
+
+    async def _tick(self) -> Orders:
+        given = self._inbox.empty(worse_of(watch.standing for watch in self._watches))
+        busy = frozenset(self._busy())
+        return await self._in_database(partial(self._tick_now, given, busy))
+
+    def _tick_now(self, given: Given, busy: frozenset[AttemptKey]) -> Orders:
+        """In the database's thread."""
+        self._ticker.take_in(given)
+        try:
+            return self._ticker.run(self._clock(), busy)
+        except DatabaseError:
+            self._ticker.doubt()
+            connection.close()
+            raise
+
+    def _busy(self) -> set[AttemptKey]:
+        """Attempts of which pods are being created or bound."""
+        keys: set[AttemptKey] = set()
+        for kind, key in self._under_way:
+            if kind == "start" and isinstance(key, tuple):
+                keys.add(key)
+        return keys
+
+    async def _in_database(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._database, work)
+
+    def _start(self, orders: Orders, under_way: frozenset[Identity]) -> None:
+        """Begin what is not under way. What was when the tick began is not begun again: the rows
+        did not know its outcome yet, and the next tick will."""
+        for order in orders.actions:
+            identity = identity_of(order)
+            if identity not in under_way:
+                self._begin(identity, partial(self._enactor.carry_out, order))
+        for name, wanted in orders.namespaces.items():
+            if self._enactor.applied.get(name) != wanted:
+                self._begin(("namespace", name), partial(self._enactor.mirror, wanted))
+
+    def _begin(self, identity: Identity, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        if identity in self._under_way:
+            return
+        task = asyncio.get_running_loop().create_task(work())
+        self._under_way[identity] = task
+        task.add_done_callback(partial(self._done, identity))
+
+    def _done(self, identity: Identity, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(identity, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # A defect of ours, not a refusal: the attempt is met again by the next full pass.
+            logger.error("%s %s failed", *identity, exc_info=error)
+
+    async def _close(self) -> None:
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._in_database(connection.close)
+
+
+def worse_of(standings: Iterable[Standing]) -> Standing:
+    """How a cluster stands whose kinds are watched one by one: as the worst of them, and heard as
+    long ago as the one that was heard last the longest ago."""
+    listed = list(standings)
+    worst = max(listed, key=lambda s: (_BADNESS[s.state], s.since))
+    heard = [s.last_heard for s in listed]
+    oldest = None if None in heard else min(h for h in heard if h is not None)
+    return replace(worst, last_heard=oldest)
+
+
+_BADNESS = {WatchState.LIVE: 0, WatchState.CATCHING_UP: 1, WatchState.UNREACHABLE: 2}
+
+
+def database_delay_seconds(failures: int) -> float:
+    """The pause after so many failures in a row."""
+    doubled: float = FIRST_DATABASE_DELAY_SECONDS * 2.0 ** min(failures - 1, 10)
+    return min(LONGEST_DATABASE_DELAY_SECONDS, doubled)

@@ -1,0 +1,336 @@
+"""One tick: what was seen and what was done, into rows, in one transaction; what is to be done, out.
+
+Called by `process`, always in the one thread that talks to the database. A tick that fails has
+changed nothing: its caller gives the results again, and the rows are read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+
+from controlplane.common import log
+from controlplane.common.log import latest_seq
+from controlplane.common.models import Event
+from queues.lifecycle import EndedBy
+from scheduler.kube.namespaces import NamespaceWanted
+from scheduler.kube.seen import NodeSeen, PodSeen
+from scheduler.kube.watching import Observation, Standing, WatchState
+from scheduler.models import ClusterState
+from scheduler.reconcile.books import ACTOR, Books
+from scheduler.reconcile.ends import Stop
+from scheduler.reconcile.node_rows import Policy
+from scheduler.reconcile.orders import LaunchOrder, launch_order
+from scheduler.reconcile.outcomes import take_results
+from scheduler.reconcile.placements import take_pods
+from scheduler.reconcile.results import Result
+from scheduler.reconcile.steps import release_after_reboot, settle
+from scheduler.reconcile.strangers import Strangers
+from scheduler.reconcile.view import AttemptKey, Changes
+from scheduler.reconcile.wanted import Action, Launch, Pods, wants_of
+
+# So many nodes, pods and attempts a transaction: SQLite has one writer, and others wait for it.
+MOST_CHANGES = 250
+MOST_ATTEMPTS = 60
+# Nothing should be missed; if something is, it is found within a minute.
+FULL_PASS_SECONDS = 60.0
+HEARD_SECONDS = 30.0
+# Events without a job or a node that say nothing of mode, levels, flavors, tenants or quotas.
+_BESIDE_POLICY = (
+    "job",
+    "audit",
+    "token",
+    "secret",
+    "user",
+    "member",
+    "log",
+    "attempt",
+    "placement",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What has come in since the last tick."""
+
+    nodes: tuple[Observation[NodeSeen], ...] = ()
+    pods: tuple[Observation[PodSeen], ...] = ()
+    results: tuple[Result, ...] = ()
+    standing: Standing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What to do now. `due`: when to tick again at the latest; `more`: at once."""
+
+    actions: tuple[Action | LaunchOrder, ...]
+    namespaces: Mapping[str, NamespaceWanted]
+    policy: Policy
+    due: datetime
+    more: bool
+
+
+@dataclass(slots=True)
+class Ticker:
+    """The books, and which attempts and nodes have still to be looked at."""
+
+    books: Books
+    strangers: Strangers = field(default_factory=Strangers)
+    loaded: bool = False
+    _keys: dict[AttemptKey, None] = field(default_factory=dict)
+    _nodes: set[str] = field(default_factory=set)
+    _results: list[Result] = field(default_factory=list)
+    _full_pass_at: datetime | None = None
+    _standing: Standing | None = None
+    _written: tuple[str, datetime | None] | None = None
+
+    def take_in(self, given: Given) -> None:
+        """Note what was seen and done; cannot fail, and is done once, whatever the tick does."""
+        for nodes in given.nodes:
+            self.books.view.take_node(nodes)
+        for pods in given.pods:
+            self.books.view.take_pod(pods)
+        self._results += given.results
+        if given.standing is not None:
+            self._standing = given.standing
+            self.books.nodes_live = given.standing.state is WatchState.LIVE
+
+    def run(self, now: datetime, busy: frozenset[AttemptKey]) -> Orders:
+        """Write, decide, and say what to do. Raises database errors; then call `doubt`."""
+        if not self.loaded:
+            self._load()
+        with log.writing():
+            self._read_log()
+            orders = self._in_transaction(now, busy)
+            self.books.flush()
+        self._results.clear()
+        return orders
+
+    def doubt(self) -> None:
+        """After a failure: nothing in memory is trusted."""
+        self.loaded = False
+
+    def _load(self) -> None:
+        self.books.ledger.seq = latest_seq()
+        self.books.load()
+        self._full_pass_at = None
+        self.loaded = True
+
+    def _read_log(self) -> None:
+        """What others have changed since the last tick."""
+        ledger = self.books.ledger
+        rows = Event.objects.filter(seq__gt=ledger.seq).order_by("seq")
+        jobs: set[str] = set()
+        nodes: set[str] = set()
+        policy = False
+        for seq, kind, cluster, job, node, actor in rows.values_list(
+            "seq", "kind", "cluster", "job", "node", "actor"
+        ):
+            ledger.seq = seq
+            if actor == ACTOR or cluster not in ("", self.books.cluster.name):
+                continue
+            if job:
+                jobs.add(job)
+            if node:
+                nodes.add(node)
+            policy |= not job and not node and not kind.startswith(_BESIDE_POLICY)
+        if policy:
+            self._reload_policy()
+        if jobs:
+            concerned = self.books.reload(jobs)
+            self.strangers.forget(concerned)
+            self._keys.update(dict.fromkeys(concerned))
+        if nodes:
+            self.books.nodes.reload_wishes(nodes)
+            self._nodes |= nodes
+
+    def _reload_policy(self) -> None:
+        before = self.books.policy
+        self.books.load_policy()
+        if self.books.policy != before:
+            self._keys.update(dict.fromkeys(self.books.ledger.attempts))
+            self.books.view.doubt_everything()
+
+    def _in_transaction(self, now: datetime, busy: frozenset[AttemptKey]) -> Orders:
+        books = self.books
+        self._write_standing(now)
+        keys, nodes = take_results(books, self._results, now)
+        self._keys.update(dict.fromkeys(keys))
+        self._nodes |= nodes
+        if not books.view.synced:
+            # Nothing may be concluded from what has not been listed whole.
+            return self._orders([], now)
+        if self._full_pass_at is None or now >= self._full_pass_at:
+            self._begin_full_pass(now)
+        changes = books.view.take_changes(MOST_CHANGES)
+        actions: list[Action | LaunchOrder] = [*self._take_nodes(changes, now)]
+        self._keys.update(dict.fromkeys(k for k in changes.pods.values() if k is not None))
+        actions += self._take_attempts(now, busy)
+        actions += self._take_strangers(changes, now)
+        return self._orders(actions, now)
+
+    def _begin_full_pass(self, now: datetime) -> None:
+        """Look at everything, and at rows of what is no longer there though nobody saw it go."""
+        books = self.books
+        self._full_pass_at = now + timedelta(seconds=FULL_PASS_SECONDS)
+        self._keys.update(dict.fromkeys(books.ledger.attempts))
+        books.nodes.reload_wishes()
+        self._nodes |= set(books.nodes.with_wishes())
+        books.view.changed_nodes |= books.nodes.names() - books.view.nodes.keys()
+        gone = books.foreign.uids() - books.view.pods.keys()
+        books.view.changed_pods.update(dict.fromkeys(gone))
+
+    def _take_nodes(self, changes: Changes, now: datetime) -> list[Action]:
+        books = self.books
+        changed, rebooted = books.nodes.write(changes.nodes, books.view.nodes, books.policy, now)
+        release_after_reboot(books, rebooted, now)
+        for node in changed:
+            self._keys.update(dict.fromkeys(books.ledger.on_node(node)))
+        looked_at = {*changes.nodes, *self._nodes}
+        self._nodes.clear()
+        if not books.policy.may_act:
+            return []
+        books.nodes.fulfil_uncordons(looked_at, books.view.nodes)
+        return [*books.nodes.cordons(looked_at, books.view.nodes)]
+
+    def _take_attempts(
+        self, now: datetime, busy: frozenset[AttemptKey]
+    ) -> list[Action | LaunchOrder]:
+        """Bring some of the attempts that may have changed up to date, and say what they need."""
+        books = self.books
+        due = [key for key, moment in books.dues.items() if moment <= now]
+        self._keys.update(dict.fromkeys(due))
+        keys = list(islice(self._keys, MOST_ATTEMPTS))
+        for key in keys:
+            del self._keys[key]
+            books.dues.pop(key, None)
+            self._update_placements(key, now)
+        standings = books.standings()
+        to_check = settle(books, keys, standings, busy, now)
+        self._record_changes(now)
+        if not books.policy.may_act:
+            return []
+        return [
+            action for key in keys for action in self._wants(key, now, check_start=key in to_check)
+        ]
+
+    def _update_placements(self, key: AttemptKey, now: datetime) -> None:
+        books = self.books
+        attempt = books.ledger.attempts.get(key)
+        if attempt is None:
+            return
+        elsewhere = take_pods(attempt, books.view.pods_of(key), books.changes, now)
+        if elsewhere is not None and not attempt.stop_cause:
+            books.stops[key] = Stop(EndedBy.PLACEMENT_MISS, elsewhere, attempt.grace_seconds)
+
+    def _record_changes(self, now: datetime) -> None:
+        """One event an attempt whose pods have changed: pages and the planner read it again."""
+        books = self.books
+        for key in sorted(books.changes.attempts):
+            attempt = books.ledger.attempts.get(key)
+            if attempt is not None:
+                pods = attempt.placements
+                books.record(
+                    "attempt.pods",
+                    attempt,
+                    now,
+                    pods=len(pods),
+                    bound=sum(p.bound_at is not None for p in pods),
+                    started=sum(p.started_at is not None for p in pods),
+                    ended=sum(p.ended_at is not None for p in pods),
+                )
+        books.changes.attempts.clear()
+
+    def _wants(
+        self, key: AttemptKey, now: datetime, *, check_start: bool
+    ) -> list[Action | LaunchOrder]:
+        books = self.books
+        attempt = books.ledger.attempts.get(key)
+        if attempt is None:
+            return []
+        pods = Pods(
+            seen={pod.uid: pod for pod in books.view.pods_of(key)},
+            kept_logs=frozenset(books.kept_logs),
+            may_start=books.policy.may_start,
+            check_start=check_start,
+        )
+        wants = wants_of(attempt, pods, now)
+        if wants.due is not None:
+            books.dues[key] = min(wants.due, books.dues.get(key, wants.due))
+        actions: list[Action | LaunchOrder] = []
+        for action in wants.actions:
+            order = launch_order(books, attempt) if isinstance(action, Launch) else action
+            if order is not None:
+                actions.append(order)
+        if key in books.stops:
+            self._keys[key] = None  # the launch cannot be: decide at once
+        return actions
+
+    def _take_strangers(self, changes: Changes, now: datetime) -> list[Action]:
+        """Pods of attempts that have still to be looked at wait for that."""
+        books = self.books
+        later: dict[str, AttemptKey | None] = {
+            uid: key for uid, key in changes.pods.items() if key in self._keys
+        }
+        books.view.give_back(Changes((), later))
+        ready = {uid: key for uid, key in changes.pods.items() if uid not in later}
+        leftovers = self.strangers.take(books, ready, now)
+        return [*leftovers] if books.policy.may_act else []
+
+    def _orders(self, actions: list[Action | LaunchOrder], now: datetime) -> Orders:
+        books = self.books
+        view = books.view
+        waiting = view.synced and (view.changed_nodes or view.changed_pods or self._keys)
+        dues = [self._full_pass_at or now + timedelta(seconds=FULL_PASS_SECONDS)]
+        dues += books.dues.values()
+        return Orders(
+            actions=tuple(actions),
+            namespaces=books.namespaces if books.policy.may_act else {},
+            policy=books.policy,
+            due=min(dues),
+            more=bool(waiting),
+        )
+
+    def _write_standing(self, now: datetime) -> None:
+        """The watch's state when it changes, and that it was heard every half minute."""
+        standing = self._standing
+        if standing is None:
+            return
+        before = self._written
+        heard = standing.last_heard
+        same = before is not None and before[0] == _shown(standing)
+        if same and not _is_newer(heard, before[1] if before else None):
+            return
+        ClusterState.objects.update_or_create(
+            cluster=self.books.cluster,
+            defaults={
+                "watch": standing.state.value,
+                "watch_since": standing.since,
+                "watch_error": standing.problem,
+                "heard_at": heard,
+            },
+        )
+        self._written = (_shown(standing), heard)
+        if not same:
+            log.record(
+                log.NewEvent(
+                    kind="cluster.watch",
+                    at=now,
+                    cluster=self.books.cluster.name,
+                    actor=ACTOR,
+                    message=standing.problem,
+                    numbers={"state": standing.state.value},
+                )
+            )
+
+
+def _shown(standing: Standing) -> str:
+    return f"{standing.state.value} {standing.since.isoformat()} {standing.problem}"
+
+
+def _is_newer(heard: datetime | None, before: datetime | None) -> bool:
+    if heard is None:
+        return False
+    return before is None or heard >= before + timedelta(seconds=HEARD_SECONDS)
