@@ -9,3 +9,5 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 app = Celery("muster")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# By name: it is loaded by the worker alone, once Django is set up.
+app.steps["worker"].add("scheduler.pacemaker:Pacemaker")

@@ -68,9 +68,12 @@ INSTALLED_APPS = [
     "scheduler",
 ]
 
+# Each must work in the event loop: one that does not would make a waiting request hold a thread.
 MIDDLEWARE = [
+    "controlplane.common.middleware.RequestMiddleware",
+    "controlplane.common.middleware.WellFormedMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "controlplane.common.middleware.StaticFilesMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
@@ -245,6 +248,7 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 BROKER_FOLDER = VAR / "broker"
 if CELERY_BROKER_URL.startswith("filesystem"):
+    (BROKER_FOLDER / "control").mkdir(parents=True, exist_ok=True)
     CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
         "data_folder_in": str(BROKER_FOLDER),
         "data_folder_out": str(BROKER_FOLDER),
@@ -285,6 +289,8 @@ LOG_STORE = Path(os.environ.get("LOG_STORE", VAR / "logs"))
 # The what-if process (scheduler/whatif); pages say "no verdict now" after WHATIF_TIMEOUT_SECONDS.
 WHATIF_URL = os.environ.get("WHATIF_URL", "http://127.0.0.1:8001").rstrip("/")
 WHATIF_TIMEOUT_SECONDS = 2.0
+# Where the scheduler's worker serves its metrics ("127.0.0.1:9101"); empty: nowhere.
+SCHEDULER_METRICS = os.environ.get("SCHEDULER_METRICS", "")
 
 LOGGING = {
     "version": 1,

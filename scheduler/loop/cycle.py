@@ -37,7 +37,7 @@ REPLAN_AFTER = timedelta(seconds=30)
 COMPARE_AFTER = timedelta(minutes=15)
 CYCLE_BUDGET_SECONDS = 2.0
 # Preemption needs rows for bookings and provenance; it is built with them.
-OPTIONS = Options(max_starts=200, estimates=100, preempt=False)
+OPTIONS = Options(max_starts=200, preempt=False)
 
 
 class Tick(Enum):
@@ -93,6 +93,11 @@ class ClusterLoop:
             logger.warning("%s", error)
             self.forget()
             return Tick.NOT_LEADER
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether the last cycle left starts for the next one."""
+        return self._kept is not None and self._kept.again
 
     def forget(self) -> None:
         """Drop the lease's token and all that is warm: the next tick starts cold."""

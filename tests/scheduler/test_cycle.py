@@ -152,13 +152,14 @@ def test_begin_time_and_backoff_end_without_an_event(world: World, loop: Cluster
     assert phase_of(later) == "placed"
 
 
-def test_ten_thousand_jobs_in_fifty_classes_cost_rows_per_class_not_per_job(
+@pytest.mark.slow
+def test_thousands_of_jobs_in_fifty_classes_cost_rows_per_class_not_per_job(
     world: World, loop: ClusterLoop
 ) -> None:
     blocker = rows.add_job(world, replicas=12)
     run_until_idle(loop)
     for number in range(50):
-        rows.add_jobs(world, 200, replicas=12, gpus_per_replica=8, priority=100 + number)
+        rows.add_jobs(world, 60, replicas=12, gpus_per_replica=8, priority=100 + number)
     run_until_idle(loop)
     assert Verdict.objects.count() == 50
     assert not Job.objects.filter(phase="pending", class_key="").exists()
