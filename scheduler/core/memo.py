@@ -15,6 +15,7 @@ from scheduler.core.inputs.cluster import Flavor, Node
 from scheduler.core.inputs.jobs import Ask, RunningJob
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.placement.field import Lens
+from scheduler.core.quota.accounts import Totals, usage_group
 from scheduler.core.reasons import Reason
 from scheduler.core.topology.grid import RESOURCES, Grid, Ints, build_grid
 
@@ -29,6 +30,15 @@ class Holding:
     gpus: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Ledger:
+    """Free amounts per flavor (the caller's to change), holdings in order, GPUs per group."""
+
+    free: dict[str, Ints]
+    holdings: list[Holding]
+    totals: Totals
+
+
 @dataclass(slots=True)
 class Memo:
     """Caches that a caller may pass to successive `plan` calls of one cluster."""
@@ -38,6 +48,8 @@ class Memo:
     _flavors: tuple[Flavor, ...] = ()
     _lenses: dict[str, Lens] = field(default_factory=dict)
     _holdings: dict[str, Holding] = field(default_factory=dict)
+    _free: dict[str, Ints] = field(default_factory=dict)
+    _totals: Totals = field(default_factory=dict)
     _keys: dict[tuple[int, bool], tuple[Ask, str]] = field(default_factory=dict)
 
     static_refusals: dict[object, Reason | None] = field(default_factory=dict)
@@ -55,28 +67,52 @@ class Memo:
                 flavor.name: Lens(build_grid(flavor, snapshot.nodes, snapshot.cluster.levels))
                 for flavor in snapshot.flavors
             }
-            self._holdings = {}
+            self._holdings, self._totals = {}, {}
+            self._free = {
+                name: lens.grid.capacity - lens.grid.foreign for name, lens in self._lenses.items()
+            }
             self.static_refusals = {}
             self._nodes, self._levels = snapshot.nodes, snapshot.cluster.levels
             self._flavors = snapshot.flavors
         return self._lenses
 
-    def holdings(self, snapshot: Snapshot) -> list[Holding]:
-        """What each running job holds, in the snapshot's order; jobs of unknown flavors left out.
+    def ledger(self, snapshot: Snapshot) -> Ledger:
+        """What the snapshot's running jobs hold; only those that changed are counted anew.
 
         Call `lenses` first.
         """
+        known = self._holdings
         kept: dict[str, Holding] = {}
         for job in snapshot.running:
-            holding = self._holdings.get(job.id)
+            holding = known.get(job.id)
             if holding is None or holding.job is not job:
                 lens = self._lenses.get(job.flavor)
                 if lens is None:
                     continue
+                self._forget(holding)
                 holding = _holding(job, lens.grid)
+                self._count(holding, 1)
             kept[job.id] = holding
+        if len(kept) < len(known) or known.keys() - kept.keys():
+            for job_id in known.keys() - kept.keys():
+                self._forget(known[job_id])
         self._holdings = kept
-        return list(kept.values())
+        free = {name: matrix.copy() for name, matrix in self._free.items()}
+        return Ledger(free, list(kept.values()), dict(self._totals))
+
+    def _forget(self, holding: Holding | None) -> None:
+        if holding is not None:
+            self._count(holding, -1)
+
+    def _count(self, holding: Holding, sign: int) -> None:
+        job = holding.job
+        self._free[job.flavor][:, holding.nodes] -= sign * holding.amounts
+        group = usage_group(job.ask, job.flavor)
+        left = self._totals.get(group, 0) + sign * holding.gpus
+        if left:
+            self._totals[group] = left
+        else:
+            self._totals.pop(group, None)
 
     def key(self, ask: Ask, *, by_user: bool) -> str:
         """`ask_key`, remembered for the object."""

@@ -106,6 +106,8 @@ def place_now(
     field: Field, job: WaitingJob, demands: tuple[Demand, ...], usable: Bools
 ) -> Placement | None:
     """A place on the field as it is: beside the survivors if the job has any, else anywhere."""
+    if field.is_short_of(least_gpus(demands)):
+        return None
     if job.survivors:
         beside = place_beside(field.grid, demands, job.survivors, field.free, usable)
         if beside is not None:
@@ -221,6 +223,11 @@ def static_reason(world: World, field: Field, job: WaitingJob) -> Reason | None:
 def replace_level(reason: Reason, level: str) -> Reason:
     """The reason with the level that the cluster does not have."""
     return Reason(reason.code, {**reason.numbers, "level": level})
+
+
+def least_gpus(demands: tuple[Demand, ...]) -> int:
+    """GPUs of the smallest gang that may start."""
+    return sum(demand.least * demand.request[GPUS] for demand in demands)
 
 
 def least_of(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:

@@ -163,7 +163,7 @@ class Pass:
         if may_book and self.backfill.wants_booking(queue, job):
             booked = self.backfill.book(queue, job)
             may_book = booked is not None
-            if booked is not None:
+            if booked is not None and self._explains:
                 reasons = with_frees_at(reasons, booked, self.backfill.bookings_of(job.id))
         limit, _ = self._refused.get(key, (math.inf, True))
         self._refused[key] = (min(limit, job.ask.limit), may_book)

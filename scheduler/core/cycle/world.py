@@ -63,24 +63,20 @@ class World:
 def build_world(snapshot: Snapshot, options: Options, memo: Memo) -> World:
     """The state before any decision: running jobs and strangers are counted, nothing else."""
     lenses = memo.lenses(snapshot)
+    ledger = memo.ledger(snapshot)
     fields = {
-        name: Field(
-            lens,
-            window_map(snapshot.windows, lens.grid, snapshot.now),
-            lens.grid.capacity - lens.grid.foreign,
-        )
+        name: Field(lens, window_map(snapshot.windows, lens.grid, snapshot.now), ledger.free[name])
         for name, lens in lenses.items()
     }
     holdings: dict[str, list[Holding]] = defaultdict(list)
-    for holding in memo.holdings(snapshot):
-        fields[holding.job.flavor].take(holding.nodes, holding.amounts)
+    for holding in ledger.holdings:
         holdings[holding.job.flavor].append(holding)
     return World(
         snapshot=snapshot,
         options=options,
         memo=memo,
         fields=fields,
-        accounts=Accounts(snapshot),
+        accounts=Accounts(snapshot, ledger.totals),
         queues={queue.name: queue for queue in snapshot.queues},
         holdings=holdings,
     )

@@ -47,7 +47,7 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
 def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
     """What the cluster as it is now refuses: nodes, topology, reservations, windows."""
     grid = field.grid
-    inside = field.lens.new_enough(stay.ask) & grid.is_in
+    inside = field.lens.inside(stay.ask)
     if _total_short(demands, field.free, inside):
         return _nodes(field, demands, inside)
     if place(grid, demands, field.free, inside) is None:

@@ -10,7 +10,7 @@ import numpy as np
 from scheduler.core.calendar.windows import Stay, WindowMap
 from scheduler.core.inputs.jobs import Ask
 from scheduler.core.placement.demand import Demand, demand_of
-from scheduler.core.topology.grid import Bools, Grid, Ints
+from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
 
 
 class Lens:
@@ -20,6 +20,7 @@ class Lens:
         self.grid = grid
         self._matching: dict[object, Bools] = {}
         self._new_enough: dict[object, Bools] = {}
+        self._inside: dict[object, Bools] = {}
         self._demands: dict[object, tuple[Demand, ...]] = {}
 
     def demands(self, ask: Ask) -> tuple[Demand, ...]:
@@ -49,6 +50,14 @@ class Lens:
             self._new_enough[key] = found
         return found
 
+    def inside(self, ask: Ask) -> Bools:
+        """`new_enough` nodes that are in: what the ask may use when no window is near."""
+        key = (ask.node_selector, ask.exclude_nodes, ask.min_cuda)
+        found = self._inside.get(key)
+        if found is None:
+            found = self._inside[key] = self.new_enough(ask) & self.grid.is_in
+        return found
+
 
 class Field:
     """The state of one grid; `free` is (4, nodes) and may be negative where strangers sit."""
@@ -58,18 +67,25 @@ class Field:
         self.grid = lens.grid
         self.windows = windows
         self.free = free
+        self._most_gpus = int(np.maximum(free[GPUS], 0).sum())
+
+    def is_short_of(self, gpus: int) -> bool:
+        """Whether fewer than `gpus` GPUs are free on all nodes together (no false alarm)."""
+        return gpus > self._most_gpus
 
     def take(self, nodes: Ints, amounts: Ints) -> None:
         """Nodes (distinct) lose the amounts."""
         self.free[:, nodes] -= amounts
+        self._most_gpus -= int(amounts[GPUS].sum())
 
     def give_back(self, nodes: Ints, amounts: Ints) -> None:
         """Undo `take`."""
         self.free[:, nodes] += amounts
+        self._most_gpus += int(amounts[GPUS].sum())
 
     def usable(self, stay: Stay) -> Bools:
         """Nodes that may take this stay: matching, new enough, in, and not kept by a window."""
-        usable = self.lens.new_enough(stay.ask) & self.grid.is_in
+        usable = self.lens.inside(stay.ask)
         blocked = self.windows.blocked(stay)
         return usable if blocked is None else usable & ~blocked
 

@@ -159,6 +159,8 @@ def split(sizes: Ints, need: int) -> list[tuple[int, int]]:
     total = int(sizes.sum())
     if total == need:
         return [(int(i), int(sizes[i])) for i in np.flatnonzero(sizes)]
+    if int(sizes.max()) == 1:
+        return [(i, 1) for i in np.flatnonzero(sizes)[:need].tolist()]
     ascending = np.argsort(sizes, kind="stable")
     ordered = sizes[ascending]
     how_many = int(np.searchsorted(np.cumsum(ordered[::-1]), need)) + 1

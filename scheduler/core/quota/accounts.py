@@ -17,6 +17,25 @@ from scheduler.core.reasons import Numbers, Reason, ReasonCode
 
 Key = tuple[str, str, str]
 
+Group = tuple[str, str, str, bool, str]
+"""Tenant, queue, user, preemptible, flavor: all that usage is counted by."""
+
+Totals = dict[Group, int]
+"""GPUs in use per group."""
+
+
+def usage_group(ask: Ask, flavor: str) -> Group:
+    """The group that the ask's GPUs count for."""
+    return (ask.tenant, ask.queue, ask.user, ask.preemptible, flavor)
+
+
+def totals_of(snapshot: Snapshot) -> Totals:
+    """GPUs that the running jobs hold, per group."""
+    totals: Totals = defaultdict(int)
+    for job in snapshot.running:
+        totals[usage_group(job.ask, job.flavor)] += job.gpus
+    return totals
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaView:
@@ -33,16 +52,18 @@ class QuotaView:
 class Accounts:
     """Quota trees and limits with their current usage."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, totals: Totals | None = None) -> None:
+        """`totals` are those of the snapshot's running jobs, where the caller has them."""
         self._trees: dict[str, dict[str, Account]] = {
             flavor.name: _tree_of(snapshot, flavor.name) for flavor in snapshot.flavors
         }
         self._limits = _limits_of(snapshot)
+        self._has_user_limits = bool(snapshot.user_limits)
         self._limited: dict[Key, int] = defaultdict(int)
         self._firm: dict[tuple[str, str], int] = defaultdict(int)
         self.over_admissions: tuple[OverAdmission, ...] = ()
-        for job in snapshot.running:
-            self.add(job.ask, job.flavor, job.gpus)
+        for group, gpus in (totals_of(snapshot) if totals is None else totals).items():
+            self._add(group, gpus)
         self.over_admissions = self._over()
 
     def account(self, tenant: str, flavor: str) -> Account | None:
@@ -51,16 +72,20 @@ class Accounts:
 
     def add(self, ask: Ask, flavor: str, gpus: int) -> None:
         """Count `gpus` more (negative: fewer) for the ask's tenant, queue and user."""
-        account = self.account(ask.tenant, flavor)
+        self._add(usage_group(ask, flavor), gpus)
+
+    def _add(self, group: Group, gpus: int) -> None:
+        tenant, queue, user, preemptible, flavor = group
+        account = self.account(tenant, flavor)
         if account is not None:
             if gpus >= 0:
                 account.add(gpus)
             else:
                 account.remove(-gpus)
-        if not ask.preemptible:
-            self._firm[ask.tenant, flavor] += gpus
-        self._limited["queue", ask.queue, flavor] += gpus
-        self._limited["user", f"{ask.tenant}/{ask.user}", flavor] += gpus
+        if not preemptible:
+            self._firm[tenant, flavor] += gpus
+        self._limited["queue", queue, flavor] += gpus
+        self._limited["user", f"{tenant}/{user}", flavor] += gpus
 
     def never_fits(self, ask: Ask, flavor: str, gpus: int) -> Reason | None:
         """EXCEEDS_QUOTA_FOR_EVER when no passing of time makes room for `gpus`."""
@@ -158,6 +183,8 @@ class Accounts:
 
     def has_user_limit(self, ask: Ask) -> bool:
         """Whether any limit names this ask's user."""
+        if not self._has_user_limits:
+            return False
         name = f"{ask.tenant}/{ask.user}"
         return any(("user", name, flavor) in self._limits for flavor in ask.flavors)
 

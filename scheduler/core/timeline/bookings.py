@@ -83,7 +83,7 @@ class Bookings:
         return moments[first : first + _MOMENTS_TRIED]
 
     def _could(self, moment: float, stay: Stay, demands: tuple[Demand, ...]) -> bool:
-        usable = self._field.lens.new_enough(stay.ask) & self._field.grid.is_in
+        usable = self._field.lens.inside(stay.ask)
         free = self.future.free_at(moment)
         return all(_fits_alone(self._field, demand, free, usable) for demand in demands)
 
