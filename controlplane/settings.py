@@ -10,7 +10,6 @@ from typing import Any
 
 import dj_database_url
 import django_stubs_ext
-from celery.schedules import schedule
 from csp.constants import NONCE, NONE, SELF
 from django.utils.translation import gettext_lazy as _
 
@@ -266,12 +265,12 @@ else:
 CELERY_BEAT_SCHEDULE = {
     "nudge-clusters": {
         "task": "scheduler.tasks.nudge_clusters",
-        "schedule": schedule(run_every=5),
+        "schedule": 5.0,
         "options": {"expires": 1},
     },
     "prune": {
         "task": "queues.tasks.prune_old_rows",
-        "schedule": schedule(run_every=3600),
+        "schedule": 3600.0,
         "options": {"expires": 600},
     },
 }
