@@ -11,10 +11,7 @@ from controlplane.common import log
 from controlplane.common.errors import ConflictError
 from queues.lifecycle import Outcome, Phase, may_follow
 from queues.models import Job, JobDependency
-
-# The reason of a job that has just begun to wait: the planner has not looked at it yet.
-NOT_YET_CONSIDERED = "not_yet_considered"
-BACKOFF = "backoff"
+from queues.reasons import BACKOFF, NOT_YET_CONSIDERED
 
 
 @dataclass(frozen=True, slots=True)
