@@ -2,6 +2,19 @@
 
 from django.urls import include, path
 
+from controlplane.common import answers, health
+
+handler400 = answers.bad_request
+handler403 = answers.forbidden
+handler404 = answers.not_found
+handler500 = answers.server_error
+
 urlpatterns = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", health.metrics, name="metrics"),
+    path("api/v1/", include("controlplane.api")),
     path("accounts/", include("allauth.urls")),
+    path("", include("queues.urls")),
+    path("", include("tenants.urls")),
 ]

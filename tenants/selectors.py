@@ -72,10 +72,10 @@ def _tenants_with(actor: Actor, right: Right) -> Q:
     """A filter on rows with a `tenant`: those in which the actor has `right`."""
     if may(actor, right) and actor.token_tenant_id is None:
         return EVERY_ROW
-    holders = [
-        tenant.pk for tenant in tenants_visible_to(actor).only("pk") if may(actor, right, tenant)
-    ]
-    return Q(tenant_id__in=holders)
+    reached = set(actor.roles)
+    if actor.token_tenant_id is not None:
+        reached.add(actor.token_tenant_id)
+    return Q(tenant_id__in=[pk for pk in reached if may(actor, right, Tenant(pk=pk))])
 
 
 def memberships_visible_to(actor: Actor) -> QuerySet[Membership]:

@@ -4,27 +4,34 @@
 processor. Both cookies are written by `static/js/shell.js`.
 """
 
-from collections.abc import Callable
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
+
+from controlplane.common.middleware import TwoWayMiddleware
 
 THEMES = ("auto", "light", "dark")
 
 
-class PreferencesMiddleware:
+class PreferencesMiddleware(TwoWayMiddleware):
     """Renders times in the zone named by the cookie `tz`; the project's own when it is unknown."""
 
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def before(self, request: HttpRequest) -> None:
+        """Choose the zone for this request."""
         zone = zone_named(request.COOKIES.get("tz", ""))
         if zone is None:
-            return self.get_response(request)
-        with timezone.override(zone):
-            return self.get_response(request)
+            timezone.deactivate()
+        else:
+            timezone.activate(zone)
+
+    def after(
+        self, request: HttpRequest, response: HttpResponseBase, state: object
+    ) -> HttpResponseBase:
+        """Leave no zone behind for the next request of this thread."""
+        timezone.deactivate()
+        return response
 
 
 def zone_named(name: str) -> ZoneInfo | None:

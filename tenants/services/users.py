@@ -1,5 +1,6 @@
 """Accounts and platform roles: made by platform admins; the very first admin by the command that sets up."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 from django.contrib.auth.password_validation import validate_password
@@ -81,17 +82,19 @@ def first_admin(username: str, password: str, now: datetime) -> User | None:
 def _check(user: User, password: str) -> None:
     errors = ErrorCollector()
     username = User._meta.get_field("username")
-    checks = [("/username", lambda: username.clean(user.username, user))]
+    _note_invalid(errors, "/username", lambda: username.clean(user.username, user))
     if password:
-        checks.append(("/password", lambda: validate_password(password, user)))
+        _note_invalid(errors, "/password", lambda: validate_password(password, user))
     if user.email:
-        checks.append(("/email", lambda: validate_email(user.email)))
-    for pointer, check in checks:
-        try:
-            check()
-        except ValidationError as error:
-            errors.add(pointer, "invalid", " ".join(error.messages))
+        _note_invalid(errors, "/email", lambda: validate_email(user.email))
     errors.raise_if_any()
+
+
+def _note_invalid(errors: ErrorCollector, pointer: str, check: Callable[[], object]) -> None:
+    try:
+        check()
+    except ValidationError as error:
+        errors.add(pointer, "invalid", " ".join(error.messages))
 
 
 def _set_password(user: User, password: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.common.errors import ForbiddenError, NotVisibleError
 from tenants.access import SCOPES, Right, may, may_act_on, require, require_act_on
-from tests.tenants.conftest import PEOPLE
+from tests.world import PEOPLE
 
 # Who has each right in tenant `research`. Nobody else has it.
 IN_RESEARCH = {

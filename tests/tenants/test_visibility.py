@@ -6,7 +6,7 @@ from controlplane.common import log
 from controlplane.common.errors import NotVisibleError
 from tenants import selectors
 from tenants.models import ApiToken, AuditEntry, Membership, Secret
-from tests.tenants.conftest import NOW
+from tests.world import NOW
 
 BOTH, RESEARCH, VISION = {"research", "vision"}, {"research"}, {"vision"}
 SEEN = {
