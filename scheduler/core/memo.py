@@ -52,8 +52,8 @@ class Memo:
     _totals: Totals = field(default_factory=dict)
     _keys: dict[tuple[int, bool], tuple[Ask, str]] = field(default_factory=dict)
 
-    static_refusals: dict[object, Reason | None] = field(default_factory=dict)
-    """What an empty cluster refuses, by (flavor, shape); emptied whenever a node changes."""
+    static_refusals: dict[str, dict[int, tuple[Ask, Reason | None]]] = field(default_factory=dict)
+    """What an empty cluster refuses, by flavor and ask; emptied whenever a node changes."""
 
     def lenses(self, snapshot: Snapshot) -> dict[str, Lens]:
         """The grid of each flavor with what is derived from it."""

@@ -106,7 +106,7 @@ def place_now(
     field: Field, job: WaitingJob, demands: tuple[Demand, ...], usable: Bools
 ) -> Placement | None:
     """A place on the field as it is: beside the survivors if the job has any, else anywhere."""
-    if field.is_short_of(least_gpus(demands)):
+    if field.is_short_of(field.lens.view(job.ask).least_gpus):
         return None
     if job.survivors:
         beside = place_beside(field.grid, demands, job.survivors, field.free, usable)
@@ -118,7 +118,7 @@ def place_now(
 def allowed_demands(world: World, field: Field, ask: Ask) -> tuple[Demand, ...] | None:
     """The ask's demands cut to what quota and limits leave; None when even the least is too much."""
     try:
-        demands = field.lens.demands(ask)
+        demands = field.lens.view(ask).demands
     except UnknownLevelError:
         return None
     room = world.accounts.room(ask, field.grid.flavor.name)
@@ -190,7 +190,7 @@ def _refusals_on(world: World, field: Field, job: WaitingJob) -> tuple[Reason, .
     ]
     besides: Reason | None = None
     if static is None:
-        demands = least_of(field.lens.demands(ask))
+        demands = field.lens.view(ask).least
         stay = world.stay_of(job, world.now)
         passing = passing_refusal(field, stay, demands)
         checks.append(passing)
@@ -202,37 +202,21 @@ def _refusals_on(world: World, field: Field, job: WaitingJob) -> tuple[Reason, .
 def static_reason(world: World, field: Field, job: WaitingJob) -> Reason | None:
     """What an empty cluster refuses, remembered until a node changes."""
     ask = job.ask
-    key = (
-        field.grid.flavor.name,
-        ask.roles,
-        ask.node_selector,
-        ask.exclude_nodes,
-        ask.min_cuda,
-    )
-    cache = world.memo.static_refusals
-    if key not in cache:
-        try:
-            demands = least_of(field.lens.demands(ask))
-        except UnknownLevelError as error:
-            cache[key] = replace_level(_no_flavor(job), str(error))
-        else:
-            cache[key] = static_refusal(field, world.stay_of(job, world.now), demands)
-    return cache[key]
+    by_ask = world.memo.static_refusals.setdefault(field.grid.flavor.name, {})
+    found = by_ask.get(id(ask))
+    if found is None or found[0] is not ask:
+        found = by_ask[id(ask)] = (ask, _static_reason(world, field, job))
+    return found[1]
+
+
+def _static_reason(world: World, field: Field, job: WaitingJob) -> Reason | None:
+    try:
+        demands = field.lens.view(job.ask).least
+    except UnknownLevelError as error:
+        return replace_level(_no_flavor(job), str(error))
+    return static_refusal(field, world.stay_of(job, world.now), demands)
 
 
 def replace_level(reason: Reason, level: str) -> Reason:
     """The reason with the level that the cluster does not have."""
     return Reason(reason.code, {**reason.numbers, "level": level})
-
-
-def least_gpus(demands: tuple[Demand, ...]) -> int:
-    """GPUs of the smallest gang that may start."""
-    return sum(demand.least * demand.request[GPUS] for demand in demands)
-
-
-def least_of(demands: tuple[Demand, ...]) -> tuple[Demand, ...]:
-    """The demands at the smallest size that may start."""
-    return tuple(
-        demand if demand.least == demand.count else replace(demand, count=demand.least)
-        for demand in demands
-    )

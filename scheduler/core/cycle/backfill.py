@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from scheduler.core.calendar.ends import end_or_none, planned_end
-from scheduler.core.cycle.attempts import Placed, allowed_demands, least_of, static_reason
+from scheduler.core.cycle.attempts import Placed, allowed_demands, static_reason
 from scheduler.core.cycle.world import World
 from scheduler.core.inputs.jobs import WaitingJob
 from scheduler.core.inputs.quotas import BackfillOrder, Queue
@@ -69,11 +69,10 @@ class Backfill:
         field = self._world.fields.get(flavor)
         if field is None or static_reason(self._world, field, job) is not None:
             return None
-        demands = allowed_demands(self._world, field, job.ask)
-        if demands is None:
+        if allowed_demands(self._world, field, job.ask) is None:
             return None
         stay = self._world.stay_of(job, self._world.now)
-        return self._bookings(flavor).book(stay, least_of(demands))
+        return self._bookings(flavor).book(stay, field.lens.view(job.ask).least)
 
     def _bookings(self, flavor: str) -> Bookings:
         found = self._world.bookings.get(flavor)

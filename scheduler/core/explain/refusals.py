@@ -27,7 +27,8 @@ from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
 def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
     """What an empty cluster would refuse: too big, drivers too old, nodes out."""
     grid, ask = field.grid, stay.ask
-    matching, new_enough = field.lens.matching(ask), field.lens.new_enough(ask)
+    view = field.lens.view(ask)
+    matching, new_enough = view.matching, view.new_enough
     if place(grid, demands, grid.inventory, matching) is None:
         return _never(field, demands, matching)
     if place(grid, demands, grid.inventory, new_enough) is None:
@@ -39,7 +40,7 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
             "too_old_nodes": int((matching & ~new_enough).sum()),
         }
         return Reason(ReasonCode.WAITING_FOR_DRIVER, numbers)
-    if place(grid, demands, grid.capacity, new_enough & grid.is_in) is None:
+    if place(grid, demands, grid.capacity, view.inside) is None:
         return _unhealthy(field, demands, new_enough)
     return None
 
@@ -47,7 +48,7 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
 def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
     """What the cluster as it is now refuses: nodes, topology, reservations, windows."""
     grid = field.grid
-    inside = field.lens.inside(stay.ask)
+    inside = field.lens.view(stay.ask).inside
     if _total_short(demands, field.free, inside):
         return _nodes(field, demands, inside)
     if place(grid, demands, field.free, inside) is None:
@@ -57,7 +58,7 @@ def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Re
 
 def also_unhealthy(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
     """UNHEALTHY_NODES when the job would fit now if the nodes that are out were in."""
-    new_enough = field.lens.new_enough(stay.ask)
+    new_enough = field.lens.view(stay.ask).new_enough
     if not (new_enough & ~field.grid.is_in).any():
         return None
     if place(field.grid, demands, field.free, new_enough) is None:

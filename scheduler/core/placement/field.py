@@ -5,6 +5,8 @@ Mutable within a pass: `take` when a gang starts, `give_back` when a trial is un
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from scheduler.core.calendar.windows import Stay, WindowMap
@@ -12,50 +14,59 @@ from scheduler.core.inputs.jobs import Ask
 from scheduler.core.placement.demand import Demand, demand_of
 from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
 
+_VIEWS_KEPT = 50_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """One ask on one grid. Masks are over nodes, in or out, whatever is free.
+
+    `matching` nodes are those that the ask's selector and exclusions allow; `new_enough` those of
+    them whose driver has the CUDA version asked; `inside` those of them that are in. `demands` are
+    at full size, `least` at the smallest size that may start, which takes `least_gpus`.
+    """
+
+    ask: Ask
+    demands: tuple[Demand, ...]
+    least: tuple[Demand, ...]
+    least_gpus: int
+    matching: Bools
+    new_enough: Bools
+    inside: Bools
+
 
 class Lens:
-    """What one grid looks like to asks: masks and demands, derived once and kept in the memo."""
+    """A grid as asks see it: views derived once per ask and kept in the memo."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self._matching: dict[object, Bools] = {}
-        self._new_enough: dict[object, Bools] = {}
-        self._inside: dict[object, Bools] = {}
-        self._demands: dict[object, tuple[Demand, ...]] = {}
+        self._views: dict[int, View] = {}
+        self._masks: dict[object, tuple[Bools, Bools, Bools]] = {}
 
-    def demands(self, ask: Ask) -> tuple[Demand, ...]:
-        """The ask's roles on this grid. Raises UnknownLevelError."""
-        found = self._demands.get(ask.roles)
-        if found is None:
-            found = tuple(demand_of(role, self.grid) for role in ask.roles)
-            self._demands[ask.roles] = found
+    def view(self, ask: Ask) -> View:
+        """The ask on this grid. Raises UnknownLevelError."""
+        found = self._views.get(id(ask))
+        if found is None or found.ask is not ask:
+            if len(self._views) > _VIEWS_KEPT:
+                self._views.clear()
+            found = self._views[id(ask)] = self._look(ask)
         return found
 
-    def matching(self, ask: Ask) -> Bools:
-        """Nodes that the ask's selector and exclusions allow, in or out."""
-        key = (ask.node_selector, ask.exclude_nodes)
-        found = self._matching.get(key)
-        if found is None:
-            found = self._matching[key] = _matching(self.grid, ask)
-        return found
+    def _look(self, ask: Ask) -> View:
+        demands = tuple(demand_of(role, self.grid) for role in ask.roles)
+        least = tuple(replace(demand, count=demand.least) for demand in demands)
+        gpus = sum(demand.count * demand.request[GPUS] for demand in least)
+        return View(ask, demands, least, gpus, *self._masks_of(ask))
 
-    def new_enough(self, ask: Ask) -> Bools:
-        """`matching` nodes whose driver has the CUDA version asked."""
-        if ask.min_cuda is None:
-            return self.matching(ask)
+    def _masks_of(self, ask: Ask) -> tuple[Bools, Bools, Bools]:
         key = (ask.node_selector, ask.exclude_nodes, ask.min_cuda)
-        found = self._new_enough.get(key)
+        found = self._masks.get(key)
         if found is None:
-            found = self.matching(ask) & _cuda_at_least(self.grid, ask.min_cuda)
-            self._new_enough[key] = found
-        return found
-
-    def inside(self, ask: Ask) -> Bools:
-        """`new_enough` nodes that are in: what the ask may use when no window is near."""
-        key = (ask.node_selector, ask.exclude_nodes, ask.min_cuda)
-        found = self._inside.get(key)
-        if found is None:
-            found = self._inside[key] = self.new_enough(ask) & self.grid.is_in
+            matching = _matching(self.grid, ask)
+            new_enough = matching
+            if ask.min_cuda is not None:
+                new_enough = matching & _cuda_at_least(self.grid, ask.min_cuda)
+            found = self._masks[key] = (matching, new_enough, new_enough & self.grid.is_in)
         return found
 
 
@@ -85,7 +96,7 @@ class Field:
 
     def usable(self, stay: Stay) -> Bools:
         """Nodes that may take this stay: matching, new enough, in, and not kept by a window."""
-        usable = self.lens.inside(stay.ask)
+        usable = self.lens.view(stay.ask).inside
         blocked = self.windows.blocked(stay)
         return usable if blocked is None else usable & ~blocked
 

@@ -70,7 +70,7 @@ class Bookings:
         bisection; from there on also ends of bookings and windows count.
         """
         moments = [stay.start, *self.future.times(stay.start)]
-        first = bisect_left(moments, 1, key=lambda moment: self._could(moment, stay, demands))
+        first = self._first_possible(moments, stay, demands)
         if first == len(moments):
             return ()
         earliest = moments[first]
@@ -82,8 +82,17 @@ class Bookings:
             return sorted({*moments[first:], *turns})[:_MOMENTS_TRIED]
         return moments[first : first + _MOMENTS_TRIED]
 
+    def _first_possible(self, moments: list[float], stay: Stay, demands: tuple[Demand, ...]) -> int:
+        if len(demands) == 1 and demands[0].limit_tier == 0 and not demands[0].layers:
+            usable = self._field.lens.view(stay.ask).inside
+            table = self.future.replicas_over_time(demands[0], usable)
+            if table is not None:
+                first = int(np.searchsorted(table, demands[0].count))
+                return bisect_left(moments, first, key=self.future.passed)
+        return bisect_left(moments, 1, key=lambda moment: self._could(moment, stay, demands))
+
     def _could(self, moment: float, stay: Stay, demands: tuple[Demand, ...]) -> bool:
-        usable = self._field.lens.inside(stay.ask)
+        usable = self._field.lens.view(stay.ask).inside
         free = self.future.free_at(moment)
         return all(_fits_alone(self._field, demand, free, usable) for demand in demands)
 

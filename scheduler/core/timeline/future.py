@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.core.calendar.ends import NEVER
+from scheduler.core.placement.demand import Demand, replica_capacity
 from scheduler.core.placement.field import Field
-from scheduler.core.topology.grid import RESOURCES, Ints
+from scheduler.core.topology.grid import RESOURCES, Bools, Ints
+
+_TABLE_CELLS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +109,31 @@ class Future:
                 offsets.append(offsets[-1] + release.nodes.size)
             self._flat = (nodes, amounts, offsets)
         return self._flat
+
+    def replicas_over_time(self, demand: Demand, usable: Bools) -> Ints | None:
+        """For 0, 1, 2, … releases passed: replicas on all nodes together, claims not counted.
+
+        None where the table of releases × nodes would be too large to be worth it.
+        """
+        size, count = self._field.grid.size, len(self._releases)
+        if count == 0 or count * size > _TABLE_CELLS:
+            return None
+        nodes, amounts, offsets = self._flattened()
+        which = np.repeat(np.arange(1, count + 1), np.diff(offsets))
+        free = np.zeros((RESOURCES, count + 1, size), dtype=np.int64)
+        for resource, request in enumerate(demand.request):
+            if request > 0:
+                # A job's nodes are distinct, so plain assignment loses nothing.
+                free[resource, which, nodes] = amounts[resource]
+                free[resource, 0] = self._field.free[resource]
+                np.cumsum(free[resource], axis=0, out=free[resource])
+        flat = free.reshape(RESOURCES, -1)
+        cap = replica_capacity(demand, flat, None).reshape(count + 1, size)
+        return np.asarray(cap[:, usable].sum(axis=1))
+
+    def passed(self, moment: float) -> int:
+        """How many releases have come by `moment`."""
+        return bisect_right(self._ends, moment)
 
     def free_during(self, start: float, until: float, claims: Iterable[Claim]) -> Ints:
         """The least that is free on each node over [start, until), the claims counted.
