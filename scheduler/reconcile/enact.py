@@ -16,6 +16,7 @@ from typing import Any
 from scheduler.kube.claims import need_default_scheduler
 from scheduler.kube.connection import Connection
 from scheduler.kube.errors import (
+    Forbidden,
     KubeError,
     NotFound,
     TooManyRequests,
@@ -26,6 +27,7 @@ from scheduler.kube.manifests import NOTICE_ANNOTATION
 from scheduler.kube.namespaces import NamespaceWanted, apply_namespace
 from scheduler.kube.nodes import set_cordon
 from scheduler.kube.pods import annotate_pod, bind_pod, create_pod, delete_pod, last_event
+from scheduler.kube.priorities import ensure_priority_class
 from scheduler.kube.services import (
     apply_object,
     remove_attempt_objects,
@@ -82,6 +84,7 @@ class Enactor:
     report: Report
     clock: Callable[[], datetime]
     applied: dict[str, NamespaceWanted] = field(default_factory=dict)
+    _has_priority_class: bool = False
     _namespace_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _log_failures: dict[str, int] = field(default_factory=dict)
     _failures: dict[tuple[str, object], int] = field(default_factory=dict)
@@ -154,9 +157,20 @@ class Enactor:
         """Make a tenant's namespace as wanted, unless this process has done so."""
         lock = self._namespace_locks.setdefault(wanted.name, asyncio.Lock())
         async with lock:
+            await self._ensure_priority_class()
             if self.applied.get(wanted.name) != wanted:
                 await apply_namespace(self.connection, wanted)
                 self.applied[wanted.name] = wanted
+
+    async def _ensure_priority_class(self) -> None:
+        if self._has_priority_class:
+            return
+        try:
+            await ensure_priority_class(self.connection)
+        except Forbidden as error:
+            # The installation's manifests ship it; if they did not, creating a pod says so.
+            logger.warning("the priority class cannot be looked after: %s", error)
+        self._has_priority_class = True
 
     async def _launch(self, order: LaunchOrder) -> None:
         """Service and Secret first, then all pods at once; what was made is told in any case."""

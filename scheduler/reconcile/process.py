@@ -147,6 +147,7 @@ class ClusterProcess:
         finally:
             self._stopping.set()
             follower.interrupt()
+            await asyncio.to_thread(thread.join, FOLLOW_SECONDS)
 
     def _follow(self, follower: LogFollower, loop: asyncio.AbstractEventLoop) -> None:
         while not self._stopping.is_set():
@@ -236,7 +237,12 @@ class ClusterProcess:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._in_database(connection.close)
+        await self._in_database(_close_connection)
+
+
+def _close_connection() -> None:
+    """Each thread has a connection of its own: looked up in the thread that closes it."""
+    connection.close()
 
 
 def worse_of(standings: Iterable[Standing]) -> Standing:
