@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from scheduler.core.cycle.attempts import Blocked, Obstacle, Placed, attempt, refusals
 from scheduler.core.cycle.backfill import Backfill
@@ -19,8 +20,9 @@ from scheduler.core.explain.waits import booking_reason, with_frees_at
 from scheduler.core.inputs.jobs import WaitingJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.inputs.snapshot import Effort
-from scheduler.core.order.line import LineKey, PlainLine, age_key, limit_key
+from scheduler.core.order.line import FairLine, Line, LineKey, PlainLine, age_key, limit_key
 from scheduler.core.order.turns import Turns
+from scheduler.core.order.usage import UserUsage
 from scheduler.core.outputs import Finish, FinishCause, Start, Stats, Verdict
 from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
 
@@ -64,6 +66,7 @@ class Pass:
         self.world = world
         self.outcome = Outcome()
         self.backfill = Backfill(world)
+        self._usage = UserUsage(world.snapshot)
         self._explains = world.options.effort is Effort.EXPLAIN
         self._gate = cluster_gate(world.snapshot, world.options)
         self._deferred: list[WaitingJob] = []
@@ -82,14 +85,19 @@ class Pass:
         key: LineKey,
         consider: Callable[[WaitingJob], bool],
     ) -> None:
-        by_tenant: dict[str, list[WaitingJob]] = defaultdict(list)
+        by_queue: dict[tuple[str, str], list[WaitingJob]] = defaultdict(list)
         for job in jobs:
-            by_tenant[job.ask.tenant].append(job)
-        lines = {tenant: PlainLine(sorted(line, key=key)) for tenant, line in by_tenant.items()}
+            by_queue[job.ask.tenant, job.ask.queue].append(job)
+        lines = {place: self._line(place, line, key) for place, line in by_queue.items()}
         turns = Turns(self.world.snapshot, lines, self.world.accounts, age_key)
         while (following := turns.next()) is not None:
             if consider(following):
                 turns.started(following)
+
+    def _line(self, place: tuple[str, str], jobs: list[WaitingJob], key: LineKey) -> Line:
+        if key is age_key and self.world.queue_of(jobs[0]).user_fairness:
+            return FairLine(jobs, partial(self._usage.of, place[0]))
+        return PlainLine(sorted(jobs, key=key))
 
     def _in_order(self, job: WaitingJob) -> bool:
         """Consider the job, or leave it for later as a backfill candidate."""
@@ -154,6 +162,7 @@ class Pass:
         self.world.fields[placed.flavor].take(*placed.placement.usage())
         self.world.accounts.add(job.ask, placed.flavor, start.gpus)
         self.backfill.started(job, placed)
+        self._usage.started(job.ask.tenant, job.ask.user, start.gpus)
         self.outcome.starts.append(start)
 
     def _refuse(self, job: WaitingJob, key: str, queue: Queue, found: Blocked) -> None:

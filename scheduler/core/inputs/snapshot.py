@@ -16,7 +16,8 @@ class Snapshot:
 
     Keep unchanged tuples and members identical (the same objects) from one snapshot to the next:
     a warm `Memo` then recomputes only what moved. `revision` is the event-log number up to
-    which the snapshot is true; the planner only copies it.
+    which the snapshot is true; the planner only copies it. `half_life_seconds` is that by which
+    `usage` was decayed.
     """
 
     now: float
@@ -31,6 +32,7 @@ class Snapshot:
     windows: tuple[Window, ...] = ()
     running: tuple[RunningJob, ...] = ()
     waiting: tuple[WaitingJob, ...] = ()
+    half_life_seconds: float = 604_800.0
     revision: int = 0
 
 
@@ -48,9 +50,8 @@ class Options:
     `effort` DECIDE leaves out reasons (replay); decisions are the same. `max_starts` bounds the
     starts of one plan (the next plan goes on), `max_bookings` its bookings, whatever the queues
     ask. `preempt` allows evictions; `preemption_budget` is how often one job may be evicted for
-    others. `half_life_seconds` decays usage inside the pass's ordering. `start_allowance_seconds`
-    is added to the planned end of a job until it runs. `dry_mode` plans as if the cluster's mode
-    were `schedule`: what would it do?
+    others. `start_allowance_seconds` is added to the planned end of a job until it runs.
+    `dry_mode` plans as if the cluster's mode were `schedule`: what would it do?
     """
 
     effort: Effort = Effort.EXPLAIN
@@ -58,6 +59,5 @@ class Options:
     max_bookings: int = 100
     preempt: bool = True
     preemption_budget: int = 3
-    half_life_seconds: float = 604_800.0
     start_allowance_seconds: float = 60.0
     dry_mode: bool = False

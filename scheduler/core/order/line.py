@@ -1,4 +1,4 @@
-"""One tenant's waiting jobs in the order in which they are considered.
+"""One queue's waiting jobs in the order in which they are considered.
 
 Priority, then (where the queue says so) the user's decayed usage, then age, then id. Usage moves
 as jobs start in the pass, so with user fairness the next job is chosen when it is asked for.

@@ -1,9 +1,9 @@
 """The tournament between tenants: whose job is considered next.
 
-As Kueue's scheduling cycle: one head per tenant; at each cohort the child with the best head
+As Kueue's scheduling cycle: one head per queue; at each cohort the child with the best head
 wins, from the root down. Classic order: not borrowing, priority, age. Fair share: not borrowing,
-lower dominant share with the candidate counted, priority, age. Trees and lone tenants meet by
-priority and age.
+lower dominant share with the candidate counted and past borrowing added, priority, age. Queues
+of one tenant meet by priority and age, and so do trees and lone tenants.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from scheduler.core.inputs.jobs import WaitingJob
 from scheduler.core.inputs.quotas import OrderPolicy
 from scheduler.core.inputs.snapshot import Snapshot
-from scheduler.core.order.line import Line
+from scheduler.core.order.line import Line, PlainLine
+from scheduler.core.order.usage import past_shares
 from scheduler.core.quota.accounts import Accounts
 from scheduler.core.quota.shares import bubbled, dominant_share
 from scheduler.core.quota.tree import Account
@@ -25,7 +26,7 @@ JobKey = Callable[[WaitingJob], tuple[float | int | str, ...]]
 
 @dataclass(slots=True, eq=False)
 class _Seatholder:
-    """A tenant or cohort in the tournament; `stamp` tells its live heap entry from old ones."""
+    """A queue, tenant or cohort in the tournament; `stamp` tells its live heap entry from old ones."""
 
     name: str
     parent: _Group | None
@@ -34,9 +35,14 @@ class _Seatholder:
 
 
 @dataclass(slots=True, eq=False)
+class _Queue(_Seatholder):
+    line: Line = field(default_factory=lambda: PlainLine(()))
+
+
+@dataclass(slots=True, eq=False)
 class _Group(_Seatholder):
     policy: OrderPolicy = OrderPolicy.CLASSIC
-    is_root: bool = False
+    is_plain: bool = False
     heap: list[tuple[tuple[object, ...], int, int, _Seatholder]] = field(default_factory=list)
 
     def best(self) -> _Seatholder | None:
@@ -51,36 +57,39 @@ class Turns:
     def __init__(
         self,
         snapshot: Snapshot,
-        lines: Mapping[str, Line],
+        lines: Mapping[tuple[str, str], Line],
         accounts: Accounts,
         job_key: JobKey,
     ) -> None:
-        self._lines = lines
+        """`lines` are by (tenant, queue)."""
         self._accounts = accounts
         self._job_key = job_key
         self._flavors = tuple(flavor.name for flavor in snapshot.flavors)
+        self._past = past_shares(snapshot, accounts)
         self._count = 0
-        self._top = _Group("", None, is_root=True)
-        self._tenants = self._seat(snapshot)
-        for name in sorted(lines):
-            self._update(self._tenants[name])
+        self._top = _Group("", None, is_plain=True)
+        self._tenants = self._seat_tenants(snapshot, {tenant for tenant, _ in lines})
+        self._queues: dict[tuple[str, str], _Queue] = {}
+        for key in sorted(lines):
+            self._queues[key] = _Queue(key[1], self._tenants[key[0]], line=lines[key])
+            self._update(self._queues[key])
 
     def next(self) -> WaitingJob | None:
         """Take the next job out of its line; None when all lines are empty."""
         winner: _Seatholder | None = self._top
         while isinstance(winner, _Group):
             winner = winner.best()
-        if winner is None:
+        if not isinstance(winner, _Queue):
             return None
-        job = self._lines[winner.name].pop()
+        job = winner.line.pop()
         self._update(winner)
         return job
 
     def started(self, job: WaitingJob) -> None:
         """The accounts have counted the job's start: its tenant's standing has changed."""
-        self._update(self._tenants[job.ask.tenant])
+        self._update(self._queues[job.ask.tenant, job.ask.queue])
 
-    def _seat(self, snapshot: Snapshot) -> dict[str, _Seatholder]:
+    def _seat_tenants(self, snapshot: Snapshot, names: set[str]) -> dict[str, _Group]:
         groups: dict[str, _Group] = {}
         parents = {cohort.name: cohort.parent for cohort in snapshot.cohorts}
         for cohort in snapshot.cohorts:
@@ -89,13 +98,11 @@ class Turns:
             parent = parents[name]
             if parent in groups and not _in_circle(name, parents):
                 group.parent = groups[parent]
-        tenants: dict[str, _Seatholder] = {}
-        for tenant in snapshot.tenants:
-            above = groups.get(tenant.cohort or "", self._top)
-            tenants[tenant.name] = _Seatholder(tenant.name, above)
-        for name in self._lines:
-            tenants.setdefault(name, _Seatholder(name, self._top))
-        return tenants
+        cohorts = {tenant.name: tenant.cohort for tenant in snapshot.tenants}
+        return {
+            name: _Group(name, groups.get(cohorts.get(name) or "", self._top), is_plain=True)
+            for name in sorted(names)
+        }
 
     def _update(self, seat: _Seatholder) -> None:
         """Recompute the seat's head and its standing, and those above it."""
@@ -114,10 +121,10 @@ class Turns:
         if isinstance(seat, _Group):
             best = seat.best()
             return None if best is None else best.head
-        return self._lines[seat.name].peek()
+        return seat.line.peek() if isinstance(seat, _Queue) else None
 
     def _standing(self, group: _Group, seat: _Seatholder, head: WaitingJob) -> tuple[object, ...]:
-        if group.is_root:
+        if group.is_plain:
             return self._job_key(head)
         depth = self._depth(seat, head)
         flavor = head.ask.flavors[0] if head.ask.flavors else ""
@@ -127,7 +134,10 @@ class Turns:
         if group.policy is OrderPolicy.CLASSIC:
             return (borrows, *self._job_key(head))
         every = [self._account(head, name, depth) for name in self._flavors]
-        return (borrows, dominant_share(every, {flavor: extra}), *self._job_key(head))
+        share = dominant_share(every, {flavor: extra})
+        if depth == 0:
+            share += self._past.get(head.ask.tenant, 0.0)
+        return (borrows, share, *self._job_key(head))
 
     def _depth(self, seat: _Seatholder, head: WaitingJob) -> int:
         depth = 0

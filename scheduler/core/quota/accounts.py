@@ -5,13 +5,15 @@ The cycle asks it whether a job may start, and tells it what started. Mutable wi
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
 from scheduler.core.inputs.jobs import Ask
-from scheduler.core.inputs.quotas import FlavorQuota
+from scheduler.core.inputs.quotas import FlavorQuota, OrderPolicy
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.outputs import OverAdmission
+from scheduler.core.quota.shares import share
 from scheduler.core.quota.tree import Account, build_tree
 from scheduler.core.reasons import Numbers, Reason, ReasonCode
 
@@ -58,6 +60,9 @@ class Accounts:
             flavor.name: _tree_of(snapshot, flavor.name) for flavor in snapshot.flavors
         }
         self._limits = _limits_of(snapshot)
+        self._fair_cohorts = {
+            cohort.name for cohort in snapshot.cohorts if cohort.order is OrderPolicy.FAIR_SHARE
+        }
         self._has_user_limits = bool(snapshot.user_limits)
         self._limited: dict[Key, int] = defaultdict(int)
         self._firm: dict[tuple[str, str], int] = defaultdict(int)
@@ -152,12 +157,25 @@ class Accounts:
         return account is not None and account.usage + gpus > account.subtree
 
     def quota_refusal(self, ask: Ask, flavor: str, gpus: int) -> Reason | None:
-        """WAITING_FOR_QUOTA when the tenant may not add `gpus` now."""
+        """WAITING_FOR_QUOTA when the tenant may not add `gpus` now, WAITING_FOR_FAIR_SHARE when it
+        would have to borrow in a fair-share cohort and others have borrowed what there was."""
         available = self.available(ask, flavor)
         if gpus <= available:
             return None
         account = self.account(ask.tenant, flavor)
-        numbers: Numbers = {
+        if account is not None and account.usage + gpus > account.subtree:
+            lowest = self._lowest_borrower(account)
+            if lowest is not None:
+                numbers: Numbers = {
+                    "flavor": flavor,
+                    "needed_gpus": gpus,
+                    "available_gpus": max(0, available),
+                    "share": _told(share(account, gpus)),
+                    "lowest_share": _told(share(lowest)),
+                    "lowest_tenant": lowest.name,
+                }
+                return Reason(ReasonCode.WAITING_FOR_FAIR_SHARE, numbers)
+        numbers = {
             "flavor": flavor,
             "needed_gpus": gpus,
             "used_gpus": account.usage if account else 0,
@@ -166,6 +184,14 @@ class Accounts:
             "tenant": ask.tenant,
         }
         return Reason(ReasonCode.WAITING_FOR_QUOTA, numbers)
+
+    def _lowest_borrower(self, account: Account) -> Account | None:
+        """The sibling with the lowest share among those that borrow, in a fair-share cohort."""
+        parent = account.parent
+        if parent is None or parent.name not in self._fair_cohorts:
+            return None
+        borrowers = [a for a in parent.children if a is not account and a.borrowed > 0]
+        return min(borrowers, key=lambda a: (share(a), a.name), default=None)
 
     def view(self, tenant: str, flavor: str) -> QuotaView:
         """The tenant's state for one flavor; zeros without quota."""
@@ -205,6 +231,11 @@ def _own_available(account: Account) -> int:
         return account.subtree - account.usage
     limit = account.quota.borrowing_limit
     return 0 if limit is None else account.subtree + limit - account.usage
+
+
+def _told(value: float) -> float | None:
+    """A share as a number that JSON can hold: None for infinity (weight 0)."""
+    return None if math.isinf(value) else round(value, 3)
 
 
 def _limit_keys(ask: Ask, flavor: str) -> tuple[Key, Key]:

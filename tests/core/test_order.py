@@ -1,0 +1,133 @@
+"""Whose turn it is: fair share between tenants, fairness between users."""
+
+from dataclasses import replace
+
+from scheduler.core.inputs.quotas import Cohort, DecayedUsage, OrderPolicy, Queue
+from scheduler.core.inputs.snapshot import Options
+from tests.core.builders import (
+    NOW,
+    ask,
+    fabric,
+    job,
+    planned,
+    role,
+    running,
+    snapshot,
+    started,
+    tenant,
+)
+
+NODES = fabric(1, 2, 4)
+FAIR = (Cohort("co", order=OrderPolicy.FAIR_SHARE),)
+
+
+def of(name, job_id, age=0.0, **changes):
+    return job(job_id, ask(role(1), tenant=name, queue=f"{name}/train", **changes), age)
+
+
+def world(*waiting, tenants, **changes):
+    queues = tuple(Queue(f"{t.name}/train", t.name) for t in tenants)
+    given = snapshot(NODES, *waiting, tenants=tenants, queues=queues, cohorts=FAIR)
+    return replace(given, **changes)
+
+
+def test_fair_share_takes_the_lower_share_with_the_candidate_counted():
+    tenants = (tenant("a", 0, "co"), tenant("b", 0, "co"), tenant("pool", 32, "co"))
+    jobs = [of("a", f"a{i}", age=100 - i) for i in range(4)]
+    jobs += [of("b", f"b{i}", age=10 - i) for i in range(4)]
+    made = planned(world(*jobs, tenants=tenants))
+    assert started(made) == ["a0", "b0", "a1", "b1"]
+
+
+def test_weight_divides_the_share():
+    tenants = (
+        tenant("a", 0, "co", weight=3.0),
+        tenant("b", 0, "co", weight=1.0),
+        tenant("pool", 32, "co"),
+    )
+    jobs = [of("a", f"a{i}") for i in range(4)] + [of("b", f"b{i}") for i in range(4)]
+    made = planned(world(*jobs, tenants=tenants))
+    assert sorted(started(made)) == ["a0", "a1", "a2", "b0"]
+
+
+def test_weight_zero_borrows_last():
+    tenants = (
+        tenant("a", 0, "co", weight=0.0),
+        tenant("b", 0, "co", weight=0.1),
+        tenant("pool", 16, "co"),
+    )
+    jobs = [of("a", "a0", age=99), of("b", "b0"), of("b", "b1")]
+    assert started(planned(world(*jobs, tenants=tenants))) == ["b0", "b1"]
+
+
+def test_past_borrowing_counts_until_it_decays():
+    tenants = (tenant("a", 0, "co"), tenant("b", 0, "co"), tenant("pool", 8, "co"))
+    jobs = (of("a", "a0", age=99), of("b", "b0"))
+    given = world(*jobs, tenants=tenants)
+    assert started(planned(given)) == ["a0"]
+    past = (DecayedUsage("a", None, 8 * 604_800.0),)
+    assert started(planned(replace(given, usage=past))) == ["b0"]
+
+
+def test_job_that_lost_the_pool_to_others_waits_for_fair_share():
+    tenants = (tenant("a", 0, "co"), tenant("b", 0, "co"), tenant("pool", 8, "co"))
+    busy = running("r", ("n-0-0-00", 8), wanted=of("b", "x").ask)
+    made = planned(world(of("a", "a0"), tenants=tenants, running=(busy,)), Options(preempt=False))
+    reason = made.reason_of("a0")
+    assert reason is not None
+    assert reason.code == "waiting_for_fair_share"
+    assert (reason.numbers["lowest_tenant"], reason.numbers["lowest_share"]) == ("b", 1_000.0)
+
+
+def test_nested_cohorts_meet_at_their_own_level():
+    cohorts = (
+        Cohort("root", order=OrderPolicy.FAIR_SHARE),
+        Cohort("left", "root", order=OrderPolicy.FAIR_SHARE),
+        Cohort("right", "root", order=OrderPolicy.FAIR_SHARE),
+    )
+    tenants = (
+        tenant("l1", 0, "left"),
+        tenant("l2", 0, "left"),
+        tenant("r1", 0, "right"),
+        tenant("pool", 32, "root"),
+    )
+    jobs = [of(t, f"{t}-{i}", age=50 - i) for t in ("l1", "l2", "r1") for i in range(4)]
+    made = planned(replace(world(*jobs, tenants=tenants), cohorts=cohorts))
+    assert sorted(started(made)) == ["l1-0", "l2-0", "r1-0", "r1-1"]
+
+
+def fair_queue(*waiting, **changes):
+    return snapshot(NODES, *waiting, queues=(Queue("t/train", "t", user_fairness=True),), **changes)
+
+
+def by(user, name, age=0.0):
+    return job(name, ask(role(1), user=user), age)
+
+
+def test_user_with_many_jobs_does_not_hold_back_a_colleague():
+    many = [by("busy", f"m{i:03d}", age=500 - i) for i in range(500)]
+    made = planned(fair_queue(*many, by("rare", "first")))
+    assert started(made)[:2] == ["m000", "first"]
+    assert len(started(made)) == 8
+
+
+def test_user_with_less_decayed_usage_goes_first():
+    usage = (DecayedUsage("t", "u1", 9_000.0), DecayedUsage("t", "u2", 10.0))
+    made = planned(fair_queue(by("u1", "a", 9), by("u2", "b"), usage=usage))
+    assert started(made) == ["b", "a"]
+
+
+def test_priority_comes_before_usage():
+    usage = (DecayedUsage("t", "u1", 9_000.0),)
+    urgent = job("a", ask(role(1), user="u1", priority=900), age=0)
+    made = planned(fair_queue(urgent, by("u2", "b", 99), usage=usage))
+    assert made.order == ("a", "b")
+
+
+def test_queues_of_one_tenant_meet_by_priority_and_age():
+    one = job("one", ask(role(1), queue="t/one"), age=5)
+    two = job("two", ask(role(1), queue="t/two"), age=9)
+    high = job("high", ask(role(1), queue="t/one", priority=900), age=1)
+    queues = (Queue("t/one", "t"), Queue("t/two", "t"))
+    made = planned(replace(snapshot(NODES, one, two, high), queues=queues, now=NOW))
+    assert made.order == ("high", "two", "one")
