@@ -1,20 +1,32 @@
 """How much of a core the demo uses while nothing happens: all its processes, the simulated cluster included.
 
-`python -m benchmarks idle` starts a demo with DEMO_LOAD=0, waits for it to settle, and samples /proc for a minute.
+`python -m benchmarks idle` starts a demo with DEMO_LOAD=0, lets it settle, and samples /proc for a minute.
 """
 
-import json
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from tests.e2e.stack import running_demo
 
 TICKS = os.sysconf("SC_CLK_TCK")
+SETTLE_SECONDS = 10.0
+SECONDS = 60.0
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time that a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def results() -> Iterator[dict[str, Any]]:
+    """One result: cores used in all, and by process."""
+    with tempfile.TemporaryDirectory() as folder, running_demo(Path(folder)) as stack:
+        time.sleep(SETTLE_SECONDS)
+        used = cores_used(stack.pids(), SECONDS)
+    yield {
+        "cores": round(sum(used.values()), 4),
+        "seconds": SECONDS,
+        "by_process": {name: round(share, 4) for name, share in sorted(used.items())},
+    }
 
 
 def cores_used(pids: dict[str, int], seconds: float) -> dict[str, float]:
@@ -26,12 +38,7 @@ def cores_used(pids: dict[str, int], seconds: float) -> dict[str, float]:
     return {name: (cpu_seconds(pid) - before[name]) / took for name, pid in pids.items()}
 
 
-def measure(pid_file: Path, seconds: float) -> dict[str, object]:
-    """One JSON object's worth: the sum and each process' share."""
-    used = cores_used(json.loads(pid_file.read_text()), seconds)
-    return {
-        "benchmark": "idle",
-        "cores": round(sum(used.values()), 4),
-        "seconds": seconds,
-        "by_process": {name: round(share, 4) for name, share in sorted(used.items())},
-    }
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a process has used so far, its ended children's included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(field) for field in fields[11:15]) / TICKS

@@ -30,6 +30,13 @@ class Api:
         """One request, whatever it answers."""
         return self._client.request(method, path, **options)
 
+    def ready(self) -> bool:
+        """Whether the web process can serve."""
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
     def get(self, path: str, **query: Any) -> Any:
         """GET that must succeed."""
         answer = self.call("GET", path, params=query)

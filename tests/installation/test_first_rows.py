@@ -30,8 +30,9 @@ def node(
     )
 
 
-def h100(name: str, gpus: int = 8, **labels: str) -> NodeSeen:
-    return node(name, {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"} | labels, gpus)
+def h100(name: str, labels: dict[str, str] | None = None, gpus: int = 8) -> NodeSeen:
+    product = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    return node(name, product | (labels or {}), gpus)
 
 
 def test_each_gpu_model_becomes_a_flavor_with_all_its_gpus() -> None:
@@ -54,13 +55,13 @@ def test_each_gpu_model_becomes_a_flavor_with_all_its_gpus() -> None:
 def test_levels_are_those_that_some_node_bears_in_full(
     labels: dict[str, str], levels: list[str]
 ) -> None:
-    assert list(survey([h100("a", **labels)]).levels) == levels
+    assert list(survey([h100("a", labels)]).levels) == levels
 
 
 def test_zones_count_only_where_there_is_more_than_one() -> None:
     zone = "topology.kubernetes.io/zone"
-    assert list(survey([h100("a", **{zone: "z1"}), h100("b", **{zone: "z1"})]).levels) == []
-    assert list(survey([h100("a", **{zone: "z1"}), h100("b", **{zone: "z2"})]).levels) == ["zone"]
+    assert list(survey([h100("a", {zone: "z1"}), h100("b", {zone: "z1"})]).levels) == []
+    assert list(survey([h100("a", {zone: "z1"}), h100("b", {zone: "z2"})]).levels) == ["zone"]
 
 
 @pytest.mark.parametrize(

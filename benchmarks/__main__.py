@@ -1,0 +1,29 @@
+"""`python -m benchmarks [NAME …]`: run all benchmarks, or those named; one JSON object a line on standard output."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from benchmarks import idle, submit_to_bound
+
+BENCHMARKS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "idle": idle.results,
+    "submit_to_bound": submit_to_bound.results,
+}
+
+
+def main(names: list[str]) -> int:
+    """Exit code 2 for a name that is not known."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"unknown: {', '.join(unknown)}; known: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    for name in names or BENCHMARKS:
+        for result in BENCHMARKS[name]():
+            print(json.dumps({"benchmark": name, **result}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""`make run` on PostgreSQL and Redis: it finds the cluster's GPUs, runs gangs, and needs no broker to do so."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.simcluster.background import ThreadedSimCluster
+from tests.e2e.production import Installation, running_installation
+from tests.e2e.stack import ROOT, wait_until
+from tests.services.session import Session
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.xdist_group("production")]
+
+
+@pytest.fixture(scope="module")
+def installation(
+    services: Session, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installation]:
+    """A running installation beside a cluster of 72 nodes."""
+    folder = tmp_path_factory.mktemp("production")
+    with (
+        ThreadedSimCluster("demo") as cluster,
+        running_installation(folder, services, Path(cluster.kubeconfig)) as running,
+    ):
+        yield running
+
+
+def submitted(installation: Installation, **fields: object) -> str:
+    """A job of the tenant that the first start has made."""
+    made = installation.api.submit(tenant="default", queue="default", **fields)
+    return str(made["id"])
+
+
+def test_the_first_start_offers_what_the_cluster_has(installation: Installation) -> None:
+    flavors = installation.api.get("flavors/")["results"]
+    assert {f["name"] for f in flavors} == {"nvidia-h100-80gb-hbm3", "nvidia-a100-sxm4-80gb"}
+
+
+def test_a_gang_runs_and_finishes_on_postgresql_and_redis(installation: Installation) -> None:
+    leaf = {"level": "leaf", "mode": "required"}
+    job_id = submitted(installation, replicas=8, topology=leaf, run_seconds=1, log_lines=2)
+    running = installation.api.until(job_id, "running", 20)
+    assert len({p["node"] for p in running["placement"]}) == 8
+    assert installation.api.until(job_id, "finished", 20)["outcome"] == "succeeded"
+
+
+def test_jobs_start_within_three_seconds_while_the_broker_is_stopped(
+    installation: Installation,
+) -> None:
+    installation.broker.stop()
+    try:
+        for _ in range(3):
+            job_id = submitted(installation, replicas=2, run_seconds=1)
+            started = installation.api.until(job_id, "running", 3)
+            assert started["phase"] in {"running", "finished"}
+            assert installation.api.until(job_id, "finished", 20)["outcome"] == "succeeded"
+    finally:
+        installation.broker.start()
+
+
+def test_jobs_start_when_the_scheduler_is_started_without_a_broker(
+    installation: Installation,
+) -> None:
+    installation.broker.stop()
+    try:
+        kill(installation, "scheduler")
+        job_id = submitted(installation, replicas=2, run_seconds=1)
+        assert installation.api.until(job_id, "running", 20)["phase"] in {"running", "finished"}
+    finally:
+        installation.broker.start()
+
+
+def kill(installation: Installation, name: str) -> None:
+    """`kill -9`, and wait for the supervisor's new one."""
+    pid = pid_of(installation, name)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: pid_of(installation, name) != pid, 10)
+
+
+def pid_of(installation: Installation, name: str) -> int:
+    """As the supervisor last wrote it."""
+    return int(json.loads((installation.var / "pids.json").read_text())[name])
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "CELERY_BROKER_URL", "SECRET_KEY", "FIELD_KEY"])
+def test_a_missing_setting_is_named(name: str) -> None:
+    given = dict.fromkeys(("DATABASE_URL", "CELERY_BROKER_URL", "SECRET_KEY", "FIELD_KEY"), "x")
+    del given[name]
+    ran = subprocess.run(
+        [sys.executable, "-m", "controlplane.processes"],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin"} | given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    assert name in ran.stderr
