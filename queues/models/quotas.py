@@ -21,6 +21,9 @@ class Quota(models.Model):
     lending_limit = models.PositiveIntegerField(null=True, blank=True)
     weight = models.DecimalField(max_digits=8, decimal_places=3, default=1)
     headroom = models.PositiveIntegerField(default=0)
+    # GPUs that pods in the tenant's namespace use which Muster did not create: kept by the cluster process
+    # (services.catalogue.record_outside_use), since those pods are `scheduler`'s.
+    outside = models.PositiveIntegerField(default=0)
 
     class Meta:
         constraints = [

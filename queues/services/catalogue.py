@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.common import log
-from queues.models import Cluster, Flavor
+from queues.models import Cluster, Flavor, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +54,37 @@ def _resized(cluster: Cluster, flavor: Flavor, now: datetime) -> log.NewEvent:
         cluster=cluster.name,
         actor="cluster",
         numbers={"flavor": flavor.name, "gpus_per_node": flavor.gpus_per_node},
+    )
+
+
+def record_outside_use(cluster: Cluster, used: Mapping[tuple[int, int], int], now: datetime) -> int:
+    """Keep the GPUs that foreign pods use, by (tenant id, flavor id); returns how many quotas changed.
+
+    Called by the cluster process after it has observed foreign pods; pairs that are not in `used` become 0.
+    Writes and tells only what differs.
+    """
+    with log.writing():
+        changed = []
+        for quota in Quota.objects.filter(flavor__cluster=cluster).select_related(
+            "tenant", "flavor"
+        ):
+            outside = used.get((quota.tenant_id, quota.flavor_id), 0)
+            if quota.outside != outside:
+                quota.outside = outside
+                changed.append(quota)
+        if changed:
+            Quota.objects.bulk_update(changed, ["outside"])
+        for quota in changed:
+            log.record(_outside(cluster, quota, now))
+    return len(changed)
+
+
+def _outside(cluster: Cluster, quota: Quota, now: datetime) -> log.NewEvent:
+    return log.NewEvent(
+        kind="quota.outside",
+        at=now,
+        tenant=quota.tenant.slug,
+        cluster=cluster.name,
+        actor="cluster",
+        numbers={"flavor": quota.flavor.name, "outside": quota.outside},
     )

@@ -14,6 +14,7 @@ from controlplane.common.errors import (
 from controlplane.common.models import Event
 from queues.lifecycle import EndedBy, Phase
 from queues.models import Attempt, Job, Queue
+from queues.selectors.jobs import job_of
 from queues.services import jobs as acts
 from queues.services import planner
 from queues.services.attempts import end_attempt
@@ -218,10 +219,10 @@ def test_an_act_looks_again_when_the_scheduler_was_first(
 ) -> None:
     """Between our look and our write the job is placed: it is cancelled all the same."""
     job = make_job(train, ravi)
-    real, looks = acts.job_of, []
+    looks: list[str] = []
 
     def look(actor: Any, job_id: str) -> Job:
-        found = real(actor, job_id)
+        found = job_of(actor, job_id)
         looks.append(found.phase)
         if len(looks) == 1:
             place_job(Job.objects.get(pk=job_id))
