@@ -10,11 +10,13 @@ import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controlplane.demo.freshness import is_prepared, mark_prepared
 from controlplane.demo.place import CLUSTER, HOST, Place, stored_keys, write_private
 from controlplane.processes import lineup
 from controlplane.processes.spec import ProcessSpec
 from controlplane.processes.supervisor import Supervisor
 
+ROOT = Path(__file__).resolve().parents[2]
 NODES = 72
 READY_SECONDS = 120.0
 LOOK_EVERY_SECONDS = 0.1
@@ -28,11 +30,7 @@ async def play(place: Place) -> int:
     pid_file = place.var / "pids.json"
     async with Supervisor(place.logs, pid_file=pid_file) as supervisor:
         supervisor.add(simulated_cluster(place))
-        if not await prepared(place, supervisor):
-            return 0 if supervisor.is_stopping else 1
-        for spec in lineup.control_plane(HOST, place.port, [CLUSTER]):
-            supervisor.add(spec)
-        if not await ready(place, supervisor, began):
+        if not (await started(place, supervisor) and await ready(place, supervisor, began)):
             return 0 if supervisor.is_stopping else 1
         announce(place)
         if place.with_load:
@@ -41,6 +39,20 @@ async def play(place: Place) -> int:
         place.announcement.unlink(missing_ok=True)
         print("Stopping …", flush=True)
     return 0
+
+
+async def started(place: Place, supervisor: Supervisor) -> bool:
+    """Prepare, and start all of Muster: together where the folder was prepared by this code before."""
+    stamp = place.var / "prepared"
+    together = is_prepared(stamp, ROOT)
+    if not together and not await prepared(place, supervisor):
+        return False
+    for spec in lineup.control_plane(HOST, place.port, [CLUSTER]):
+        supervisor.add(spec)
+    if together and not await prepared(place, supervisor):
+        return False
+    mark_prepared(stamp, ROOT)
+    return True
 
 
 def simulated_cluster(place: Place) -> ProcessSpec:
