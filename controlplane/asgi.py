@@ -11,8 +11,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django_application = get_asgi_application()  # sets Django up: what follows needs its models
 
 from controlplane.common.bodies import BodyLimit, Receive, Send  # noqa: E402
-from controlplane.common.live import hub  # noqa: E402
+from controlplane.common.live import hub, register  # noqa: E402
+from queues.live import TOPICS as QUEUE_TOPICS  # noqa: E402
+from scheduler.live import TOPICS as SCHEDULER_TOPICS  # noqa: E402
 from tenants.consumers import LiveConsumer, Nowhere  # noqa: E402
+
+for topic in (*QUEUE_TOPICS, *SCHEDULER_TOPICS):
+    register(topic)
 
 
 async def lifespan(scope: dict[str, Any], receive: Receive, send: Send) -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from django.db import close_old_connections, connection
+from django.db import close_old_connections, connections
 from django.utils import timezone, translation
 
 from controlplane.common.live.feed import Feed, Heard, Listener
-from controlplane.common.live.topics import Rendered, Topic, Viewer, split
+from controlplane.common.live.topic import EVERY, Rendered, Topic, Viewer, split
 from controlplane.common.log import latest_seq
 from controlplane.common.metrics import live_messages_total, live_renders_total, live_sockets
 
@@ -31,8 +31,6 @@ GATHER_SECONDS = 0.05
 PING_SECONDS = 15.0
 SEND_SECONDS = 10.0
 OUTBOX = 8
-# More changed rows than a page shows: it loads its list again instead.
-MOST_ROWS = 200
 
 RESYNC = json.dumps({"type": "resync"})
 CLOSE_SLOW = 4408
@@ -191,7 +189,7 @@ class Hub:
             await self.leave(socket)
         self._rest()
         if self._executor is not None:
-            await asyncio.wrap_future(self._executor.submit(connection.close))
+            await asyncio.wrap_future(self._executor.submit(connections.close_all))
             self._executor.shutdown()
             self._executor = None
         await asyncio.to_thread(self.feed.stop)
@@ -279,8 +277,6 @@ class Hub:
 
     async def _pieces(self, socket: Socket, name: str, rows: frozenset[str]) -> "Pieces":
         topic, argument, _scope = socket.subscribed[name]
-        if len(rows) > MOST_ROWS:
-            return Pieces(Rendered(resync=True))
         live_renders_total.labels(topic.name).inc()
         try:
             return Pieces(await self.in_thread(_render, topic, socket.viewer, argument, rows))
@@ -347,7 +343,7 @@ class Pieces:
 
 def _mark(socket: Socket, heard: Heard, changed: dict[tuple[str, str], set[str]]) -> None:
     for name, (topic, argument, _scope) in socket.subscribed.items():
-        rows = changed.get((topic.name, argument))
+        rows = changed.get((topic.name, argument), set()) | changed.get((topic.name, EVERY), set())
         if rows and topic.concerns(socket.viewer, heard):
             socket.pending.setdefault(name, set()).update(rows)
 

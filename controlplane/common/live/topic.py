@@ -61,7 +61,8 @@ class Rendered:
 class Topic:
     """A kind of topic.
 
-    changes: which (argument, row) an event changes: ("research", "job_01…"). Cheap, no database.
+    changes: which (argument, row) an event changes: ("research", "job_01…"). Cheap, no database. The argument
+        may be EVERY.
     concerns: whether an event may show to a viewer at all; cheap, no database; render decides in the end.
     scope_of: viewers with the same scope are shown the same; None when the viewer may not see the topic.
     render: what to push when these rows have changed. Reads by the selector that renders the page.
@@ -75,11 +76,14 @@ class Topic:
     concerns: Callable[[Viewer, Heard], bool] = lambda _viewer, _heard: True
 
 
+# As an argument: the event changes the topic whatever its argument, for all whom it concerns.
+EVERY = "*"
+
 topics: dict[str, Topic] = {}
 
 
 def register(topic: Topic) -> None:
-    """Offer a topic to pages. Called once at start (AppConfig.ready); a second of the same name is a defect."""
+    """Offer a topic to pages. Called at start (controlplane/asgi.py); another of the same name is a defect."""
     if topic.name in topics and topics[topic.name] is not topic:
         raise ValueError(f"there is a topic {topic.name} already")
     topics[topic.name] = topic
