@@ -13,7 +13,7 @@ from controlplane.installation.rows import (
     ensure_cluster,
     ensure_flavor,
     ensure_queue,
-    ensure_quota,
+    ensure_quotas,
 )
 from queues.models import ClusterMode
 from tenants.access import SCOPES, Actor
@@ -60,7 +60,7 @@ def seed(logins: Path, now: datetime) -> None:
     first_admin(ADMIN.name, PASSWORD, now)
     actor = Actor(user=User.objects.get(username=ADMIN.name), via="command")
     _tenants(actor, now)
-    _cluster(now)
+    _cluster(actor, now)
     _people(actor, now)
     _write_logins(actor, logins, now)
 
@@ -73,13 +73,12 @@ def _tenants(actor: Actor, now: datetime) -> None:
             create_tenant(actor, slug, TenantFields(name=name, cohort=COHORT), now)
 
 
-def _cluster(now: datetime) -> None:
+def _cluster(actor: Actor, now: datetime) -> None:
     cluster = ensure_cluster(CLUSTER, ClusterMode.SCHEDULE, LEVELS, now)
     flavors = {ensure_flavor(cluster, spec, now): nominal for spec, nominal in FLAVORS.items()}
     for tenant in Tenant.objects.filter(slug__in=TENANTS):
-        for flavor, nominal in flavors.items():
-            ensure_quota(tenant, flavor, nominal, now)
-        ensure_queue(tenant, "train", cluster, flavors, now)
+        ensure_quotas(actor, tenant, flavors, now)
+        ensure_queue(actor, tenant, "train", flavors, now)
 
 
 def _people(actor: Actor, now: datetime) -> None:

@@ -9,7 +9,7 @@ from controlplane.installation.rows import (
     ensure_cluster,
     ensure_flavor,
     ensure_queue,
-    ensure_quota,
+    ensure_quotas,
 )
 from controlplane.installation.survey import Offer, survey
 from queues.models import Cluster, ClusterMode
@@ -61,9 +61,8 @@ def make_rows(admin_name: str, offer: Offer, now: datetime) -> None:
     )
     if not Membership.objects.filter(tenant=tenant, user=admin).exists():
         add_member(actor, tenant, admin.username, TenantRole.ADMIN, now)
-    for flavor, gpus in flavors.items():
-        ensure_quota(tenant, flavor, gpus, now)
-    ensure_queue(tenant, NAME, cluster, flavors, now)
+    ensure_quotas(actor, tenant, flavors, now)
+    ensure_queue(actor, tenant, NAME, flavors, now)
 
 
 async def _nodes(kubeconfig: Path | None) -> list[NodeSeen]:

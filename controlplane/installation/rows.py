@@ -1,4 +1,4 @@
-"""Make a row unless it exists. Each function writes at most one thing and tells the log; all are idempotent."""
+"""Make a row unless it exists. All functions may be called again: what is there stays as people have changed it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,9 +11,12 @@ from queues.models import (
     Flavor,
     Level,
     Queue,
-    QueueFlavor,
+    QueueState,
     Quota,
 )
+from queues.services.queues import create_queue
+from queues.services.quotas import set_quotas
+from tenants.access import Actor
 from tenants.models import Tenant
 
 
@@ -66,30 +69,30 @@ def ensure_flavor(cluster: Cluster, spec: FlavorSpec, now: datetime) -> Flavor:
     return flavor
 
 
-def ensure_quota(tenant: Tenant, flavor: Flavor, nominal: int, now: datetime) -> Quota:
-    """A tenant's first quota of a flavor, free to lend and borrow. Later edits go through the quota service."""
-    with log.writing():
-        quota, made = Quota.objects.get_or_create(
-            tenant=tenant, flavor=flavor, defaults={"nominal": nominal}
-        )
-        if made:
-            log.record(log.NewEvent(kind="quota.changed", at=now, tenant=tenant.slug))
-    return quota
+def ensure_quotas(
+    actor: Actor, tenant: Tenant, nominal: Mapping[Flavor, int], now: datetime
+) -> None:
+    """A tenant's first quota, in GPUs by flavor, free to lend and borrow."""
+    if Quota.objects.filter(tenant=tenant).exists() or not nominal:
+        return
+    flavors = [
+        {"flavor": f"{flavor.cluster.name}/{flavor.name}", "nominal": gpus}
+        for flavor, gpus in nominal.items()
+    ]
+    set_quotas(actor, tenant, {"flavors": flavors}, None, now)
 
 
 def ensure_queue(
-    tenant: Tenant, name: str, cluster: Cluster, flavors: Iterable[Flavor], now: datetime
-) -> Queue:
-    """An open queue that offers the flavors in this order."""
-    with log.writing():
-        queue, made = Queue.objects.get_or_create(
-            tenant=tenant, name=name, defaults={"cluster": cluster, "created_at": now}
-        )
-        if made:
-            for position, flavor in enumerate(flavors):
-                QueueFlavor.objects.create(queue=queue, flavor=flavor, position=position)
-            event = log.NewEvent(
-                kind="queue.created", at=now, tenant=tenant.slug, cluster=cluster.name
-            )
-            log.record(event)
-    return queue
+    actor: Actor, tenant: Tenant, name: str, flavors: Iterable[Flavor], now: datetime
+) -> None:
+    """An open queue that offers the flavors, all of one cluster, in this order."""
+    offered = list(flavors)
+    if Queue.objects.filter(tenant=tenant, name=name).exists() or not offered:
+        return
+    wanted = {
+        "name": name,
+        "cluster": offered[0].cluster.name,
+        "state": QueueState.OPEN.value,
+        "flavors": [flavor.name for flavor in offered],
+    }
+    create_queue(actor, tenant, wanted, now)
