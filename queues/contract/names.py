@@ -1,7 +1,6 @@
 """Rules for names, images, paths and keys: what Kubernetes accepts, and what Muster keeps for itself. Pure."""
 
 import re
-from collections.abc import Callable
 
 from django.utils.translation import gettext as _
 
@@ -99,8 +98,8 @@ def image(value: str) -> Fault | None:
     )
 
 
-def env_name(value: str) -> Fault | None:
-    """The name of an environment variable that a user may set."""
+def any_env_name(value: str) -> Fault | None:
+    """The name of an environment variable, as Kubernetes takes it."""
     if len(value) > 256 or not _ENV_NAME.fullmatch(value):
         return Fault(
             "invalid_env_name",
@@ -109,6 +108,14 @@ def env_name(value: str) -> Fault | None:
                 "and begin with a letter or underscore"
             ),
         )
+    return None
+
+
+def env_name(value: str) -> Fault | None:
+    """The name of an environment variable that a user may set."""
+    fault = any_env_name(value)
+    if fault is not None:
+        return fault
     upper = value.upper()
     if upper in DEVICE_NAMES or upper.startswith(MPS_PREFIX):
         return Fault(
@@ -201,8 +208,3 @@ def plain_line(value: str) -> Fault | None:
     if _CONTROL.search(value) or value != value.strip():
         return Fault("invalid_text", _("must be one line without space around it"))
     return None
-
-
-def known(options: tuple[str, ...], code: str, sentence: Callable[[str], str]) -> Rule:
-    """One of the options; `sentence` turns the list of options into the message."""
-    return lambda value: None if value in options else Fault(code, sentence(", ".join(options)))
