@@ -15,7 +15,7 @@ from queues.lifecycle import Phase
 from queues.models import Attempt, Job, JobDependency, JobRole, Placement
 from scheduler.core.inputs import jobs as core_jobs
 from scheduler.core.resources import Amount
-from scheduler.snapshot.nodes import version_pair
+from scheduler.selectors.asks import checkpoint_of, topology_of, version_pair
 from scheduler.snapshot.policy import Policy
 
 # SQLite allows 32,766 variables in a statement, and PostgreSQL plans shorter lists better.
@@ -228,29 +228,6 @@ class JobReader:
         return self.asks.setdefault(ask, ask)
 
 
-def checkpoint_of(
-    interval_seconds: int | None, grace_seconds: int | None
-) -> core_jobs.Checkpoint | None:
-    """A job that names no interval has no checkpoint."""
-    if interval_seconds is None:
-        return None
-    return core_jobs.Checkpoint(float(interval_seconds), float(grace_seconds or 0))
-
-
-def topology_ask(
-    level: str, mode: str, preferred_level: str, cut: tuple[int | None, str]
-) -> core_jobs.TopologyAsk:
-    """The topology fields of a role as the planner has them; `cut` is the slice (replicas, level)."""
-    replicas, slice_level = cut
-    required = level if mode == "required" else ""
-    preferred = preferred_level if mode == "required" else level
-    return core_jobs.TopologyAsk(
-        required=required or None,
-        preferred=preferred or None,
-        slice=core_jobs.SliceAsk(replicas, slice_level) if replicas and slice_level else None,
-    )
-
-
 def _roles(rows: QuerySet[JobRole]) -> dict[str, tuple[core_jobs.Role, ...]]:
     roles: dict[str, list[core_jobs.Role]] = defaultdict(list)
     for row in rows.order_by("job_id", "position").values_list(
@@ -279,7 +256,7 @@ def _role(name: str, replicas: int, min_replicas: int, *rest: Any) -> core_jobs.
         replicas=replicas,
         per_replica=Amount(gpus, cpu, memory, pods=1),
         min_replicas=min_replicas,
-        topology=topology_ask(level, mode, preferred, (cut_replicas, cut_level)),
+        topology=topology_of(level, mode, preferred, (cut_replicas, cut_level)),
         tensor_parallel=tensor_parallel,
     )
 

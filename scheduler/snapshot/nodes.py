@@ -13,6 +13,7 @@ from scheduler.core.inputs.cluster import Node, OutCause
 from scheduler.core.resources import NOTHING, Amount
 from scheduler.models import ForeignPod
 from scheduler.models import Node as NodeRow
+from scheduler.selectors.asks import version_pair
 
 _KNOWN_CAUSES = {cause.value: cause for cause in OutCause}
 
@@ -108,11 +109,3 @@ def out_causes(
     if not managed:
         causes.setdefault(OutCause.UNMANAGED)
     return tuple(causes)
-
-
-def version_pair(text: str) -> tuple[int, int] | None:
-    """ "12.4" → (12, 4); None for an empty or unreadable version."""
-    major, _dot, minor = text.partition(".")
-    if not major.isdigit():
-        return None
-    return int(major), int(minor) if minor.isdigit() else 0

@@ -14,6 +14,7 @@ from queues.models.quotas import QueueFlavor
 from scheduler.core.inputs import cluster as core_cluster
 from scheduler.core.inputs import quotas as core_quotas
 from scheduler.models import ClusterState
+from scheduler.selectors.asks import queue_name
 from tenants.models import Cohort, Tenant
 
 REACHABLE_WATCHES = frozenset({"live", "catching_up"})
@@ -51,6 +52,13 @@ class Policy:
         if not gpu_model:
             return tuple(f.name for f in allowed)
         return tuple(f.name for model in gpu_model for f in allowed if f.model == model)
+
+    def models_of(self, queue: str) -> list[tuple[str, str]]:
+        """(flavor, model) of each flavor that a queue, by its name in snapshots, allows, in order."""
+        for name, allowed in self.allowed.values():
+            if name == queue:
+                return [(flavor.name, flavor.model) for flavor in allowed]
+        return []
 
 
 def read_policy(cluster_id: int, before: Policy | None = None) -> Policy:
@@ -137,19 +145,18 @@ def _queues(cluster_id: int, rows: list[Queue]) -> tuple[core_quotas.Queue, ...]
         "queue_id", "flavor__name", "limit"
     ):
         limits[queue_id].append((flavor, limit))
-    named = sorted(rows, key=queue_name)
+    named = sorted(rows, key=_name)
     return tuple(_queue(row, tuple(limits[row.pk])) for row in named)
 
 
-def queue_name(row: Queue) -> str:
-    """The queue's name in a snapshot, unique over tenants."""
-    return f"{row.tenant.slug}/{row.name}"
+def _name(row: Queue) -> str:
+    return queue_name(row.tenant.slug, row.name)
 
 
 def _queue(row: Queue, limits: tuple[tuple[str, int], ...]) -> core_quotas.Queue:
     shortest = row.backfill_order == "shortest_limit"
     return core_quotas.Queue(
-        name=queue_name(row),
+        name=_name(row),
         tenant=row.tenant.slug,
         state=core_quotas.QueueState(row.state),
         limits=limits,
@@ -183,4 +190,4 @@ def _allowed(
         "queue_id", "flavor__name", "flavor__model", "flavor__sharing"
     ):
         flavors[queue_id].append(AllowedFlavor(name, model, sharing))
-    return {queue.pk: (queue_name(queue), tuple(flavors[queue.pk])) for queue in queues}
+    return {queue.pk: (_name(queue), tuple(flavors[queue.pk])) for queue in queues}

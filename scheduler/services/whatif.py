@@ -1,0 +1,365 @@
+"""Questions to the what-if process, and its answers as one reader may see them. Called by API and pages.
+
+Every function raises UnavailableError ("no verdict now") when the process is away or does not answer in time.
+Calls block for up to WHATIF_TIMEOUT_SECONDS: make them from a synchronous view.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import httpx
+from django.conf import settings
+from django.db.models import Q
+from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
+
+from controlplane.common.errors import ConflictError, UnavailableError
+from queues import reasons
+from queues.lifecycle import Outcome, Phase
+from queues.models import Cluster, Job
+from queues.selectors.jobs import jobs_visible_to
+from queues.selectors.waiting import Said
+from queues.services.planner import Never
+from queues.specs import JobSpec
+from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.selectors.asks import ask_of, waiting_to_json
+from tenants.access import Actor
+from tenants.models import Tenant
+
+Json = dict[str, Any]
+
+# Sorts behind every stored job of the same age: a simulated one is the newest.
+SIMULATED = "~simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where one replica would sit."""
+
+    role: str
+    replica: int
+    rank: int
+    node: str
+    gpus: int
+    domains: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaState:
+    """A tenant's state of one flavor, in GPUs."""
+
+    flavor: str
+    nominal: int
+    used: int
+    borrowed: int
+    available: int
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What would become of a job submitted now.
+
+    verdict: "starts_now", "queued" or "never". reasons: the dominant one first, empty when it starts now.
+    starts_at: now, or when the plan lets it start; None when nobody can say. position: its place among the
+    jobs that would wait, from 1. flavor and levels are those of the placement.
+    """
+
+    verdict: str
+    reasons: tuple[Said, ...]
+    starts_at: datetime | None
+    position: int | None
+    flavor: str
+    asked_level: str
+    achieved_level: str
+    seats: tuple[Seat, ...]
+    quota_before: QuotaState | None
+    quota_after: QuotaState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of the planner: held (True), failed with numbers (False), or not reached (None)."""
+
+    name: str
+    ok: bool | None
+    numbers: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A job that runs on, or waits before this one for, what it needs. job is empty where it is hidden."""
+
+    job: str
+    gpus: int
+    state: str
+    expected_end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """A change of the job that the planner has tried, as fields of the contract, and what came of it."""
+
+    change: Mapping[str, Any]
+    verdict: str
+    starts_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a waiting job waits."""
+
+    reasons: tuple[Said, ...]
+    checks: tuple[Check, ...]
+    ahead: tuple[Ahead, ...]
+    starts_at: datetime | None
+    counterfactuals: tuple[Counterfactual, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPreview:
+    """What new quotas of a tenant would change. Jobs are ids the reader may see; the hidden ones are counted.
+
+    over: (name, flavor, GPUs) of tenants and cohorts that would use more than they may.
+    """
+
+    plan_id: str
+    starts: tuple[str, ...]
+    waits_longer: tuple[str, ...]
+    evicted: tuple[str, ...]
+    never: tuple[str, ...]
+    hidden: Mapping[str, int]
+    over: tuple[tuple[str, str, int], ...]
+
+
+def door_key() -> str:
+    """What callers of the what-if process prove that they share: derived from the project's key."""
+    return salted_hmac("muster.whatif", "door", algorithm="sha256").hexdigest()
+
+
+def simulate(actor: Actor, spec: JobSpec, now: datetime) -> Simulation:
+    """What would become of a validated job if `actor` submitted it now. Nothing is stored."""
+    job = _waiting(spec, actor.name, SIMULATED, now)
+    found = _ask("simulate", {"cluster": spec.cluster, "job": waiting_to_json(job)})
+    start = found["start"] or {}
+    return Simulation(
+        verdict=found["verdict"],
+        reasons=_said(actor, found["reasons"]),
+        starts_at=_moment(found["starts_at"]),
+        position=found["position"],
+        flavor=start.get("flavor") or "",
+        asked_level=start.get("asked_level") or "",
+        achieved_level=start.get("achieved_level") or "",
+        seats=tuple(Seat(**seat) for seat in start.get("seats", ())),
+        quota_before=_quota(found["quota_before"]),
+        quota_after=_quota(found["quota_after"]),
+    )
+
+
+def explain(actor: Actor, job: Job) -> Explanation:
+    """Why `job`, which the actor may see and which is pending, waits.
+
+    Raises ConflictError when it no longer does.
+    """
+    cluster = job.queue.cluster.name
+    found = _ask("explain", {"cluster": cluster, "job": job.pk}, missing=_not_waiting(job))
+    visible = _visible(actor, [ahead["job"] for ahead in found["ahead"]])
+    raw = [*found["reasons"], *(check for check in found["checks"] if check["numbers"])]
+    seen = _visible(actor, reasons.jobs_named(each["numbers"] for each in raw))
+    tenants = _tenants(actor)
+    return Explanation(
+        reasons=_said(actor, found["reasons"]),
+        checks=tuple(
+            Check(c["check"], c["ok"], reasons.redacted(c["numbers"], seen, tenants))
+            for c in found["checks"]
+        ),
+        ahead=tuple(
+            Ahead(
+                a["job"] if a["job"] in visible else "",
+                a["gpus"],
+                a["state"],
+                _moment(a["expected_end"]),
+            )
+            for a in found["ahead"]
+        ),
+        starts_at=_moment(found["starts_at"]),
+        counterfactuals=tuple(
+            Counterfactual(c["change"], c["verdict"], _moment(c["starts_at"]))
+            for c in found["counterfactuals"]
+        ),
+    )
+
+
+def preview_quotas(
+    actor: Actor, tenant: Tenant, cluster: Cluster, wanted: Mapping[str, Any]
+) -> QuotaPreview:
+    """What would change on one cluster if the tenant had these quotas.
+
+    wanted: {"flavors", "queues", "users"}, complete and valid, as a quota PUT has them.
+    """
+    parts: Json = {part: list(wanted.get(part, ())) for part in ("flavors", "queues", "users")}
+    body = {"cluster": cluster.name, "tenant": tenant.slug, **parts}
+    found = _ask("quotas", body)
+    told: dict[str, list[str]] = {
+        group: found[group] for group in ("starts", "waits_longer", "evicted", "never")
+    }
+    visible = _visible(actor, [job for jobs in told.values() for job in jobs])
+    shown = {group: tuple(job for job in jobs if job in visible) for group, jobs in told.items()}
+    names = _tenants(actor)
+    return QuotaPreview(
+        plan_id=found["plan_id"],
+        hidden={group: len(jobs) - len(shown[group]) for group, jobs in told.items()},
+        over=tuple(
+            (
+                over["name"] if names is None or over["name"] in names else "",
+                over["flavor"],
+                over["over_gpus"],
+            )
+            for over in found["over"]
+        ),
+        **shown,
+    )
+
+
+class RemotePlanner:
+    """What `queues` asks a planner, answered by the what-if process. Registered by `scheduler.apps`."""
+
+    def never(self, specs: Sequence[JobSpec], user: str, now: datetime) -> list[Never | None]:
+        """For each job why it can never run, None where it can (or may have to wait)."""
+        answers: list[Never | None] = [None] * len(specs)
+        clusters = {spec.cluster for spec in specs}
+        for cluster in sorted(clusters):
+            indices = [index for index, spec in enumerate(specs) if spec.cluster == cluster]
+            jobs = [
+                waiting_to_json(_bare(specs[index], user, f"{SIMULATED}-{index:04d}", now))
+                for index in indices
+            ]
+            found = _ask("never", {"cluster": cluster, "jobs": jobs})["never"]
+            for index, reason in zip(indices, found, strict=True):
+                if reason is not None:
+                    answers[index] = Never(reason["code"], reason["numbers"])
+        return answers
+
+    def refuses_longer_run(
+        self, job: Job, max_runtime_seconds: int | None, now: datetime
+    ) -> str | None:
+        """A sentence that says whom a longer run would delay, None where it delays nobody."""
+        body = {
+            "cluster": job.queue.cluster.name,
+            "job": job.pk,
+            "max_runtime_seconds": max_runtime_seconds,
+        }
+        delayed = len(_ask("longer-run", body)["delays"])
+        if not delayed:
+            return None
+        return _("It would delay {count} jobs that have a planned start.").format(count=delayed)
+
+
+# --- the way there and back ---
+
+
+@lru_cache(maxsize=4)
+def _client(url: str, timeout_seconds: float, key: str) -> httpx.Client:
+    """One client an address: it keeps its connections."""
+    return httpx.Client(
+        base_url=url,
+        timeout=timeout_seconds,
+        headers={"Authorization": f"Bearer {key}"},
+        trust_env=False,
+    )
+
+
+def _ask(question: str, body: Json, missing: Exception | None = None) -> Json:
+    client = _client(settings.WHATIF_URL, settings.WHATIF_TIMEOUT_SECONDS, door_key())
+    try:
+        answer = client.post(f"/{question}", json=body)
+    except httpx.HTTPError as error:
+        raise _no_verdict() from error
+    if answer.status_code == httpx.codes.NOT_FOUND and missing is not None:
+        raise missing
+    if answer.status_code != httpx.codes.OK:
+        raise _no_verdict()
+    found: Json = answer.json()
+    return found
+
+
+def _no_verdict() -> UnavailableError:
+    return UnavailableError(
+        _("No verdict now: the planner is busy or away."),
+        code="no_verdict",
+        hint=_("Try again in a moment; submitting does not need it."),
+    )
+
+
+def _not_waiting(job: Job) -> ConflictError:
+    return ConflictError(
+        _("The job no longer waits."), code="not_waiting", extra={"phase": str(job.phase)}
+    )
+
+
+def _waiting(spec: JobSpec, user: str, job_id: str, now: datetime) -> WaitingJob:
+    bare = _bare(spec, user, job_id, now)
+    return WaitingJob(
+        id=bare.id,
+        ask=bare.ask,
+        submitted_at=bare.submitted_at,
+        begin_at=bare.begin_at,
+        depends_on=tuple(_open_dependencies(spec)),
+    )
+
+
+def _bare(spec: JobSpec, user: str, job_id: str, now: datetime) -> WaitingJob:
+    return WaitingJob(
+        id=job_id,
+        ask=ask_of(spec, user),
+        submitted_at=now.timestamp(),
+        begin_at=spec.begin_at.timestamp() if spec.begin_at else None,
+    )
+
+
+def _open_dependencies(spec: JobSpec) -> list[str]:
+    """Ids of the jobs that would have to end first. One query."""
+    if not spec.depends_on:
+        return []
+    either = Q()
+    for needed in spec.depends_on:
+        named = Q(pk=needed.job) if needed.job else Q(external_id=needed.external_id)
+        met = Q(phase=Phase.FINISHED)
+        if needed.on == "succeeded":
+            met &= Q(outcome=Outcome.SUCCEEDED)
+        either |= named & ~met
+    rows = Job.objects.filter(either, tenant_id=spec.tenant_id).order_by("pk")
+    return list(rows.values_list("pk", flat=True))
+
+
+def _said(actor: Actor, raw: Sequence[Json]) -> tuple[Said, ...]:
+    """Reasons without names of jobs and tenants that the reader may not see."""
+    seen = _visible(actor, reasons.jobs_named(each["numbers"] for each in raw))
+    tenants = _tenants(actor)
+    return tuple(
+        Said(each["code"], reasons.redacted(each["numbers"], seen, tenants)) for each in raw
+    )
+
+
+def _visible(actor: Actor, jobs: Iterable[str]) -> Collection[str]:
+    asked = set(jobs)
+    if not asked:
+        return ()
+    return set(jobs_visible_to(actor).filter(pk__in=asked).values_list("pk", flat=True))
+
+
+def _tenants(actor: Actor) -> Collection[str] | None:
+    """Slugs of the tenants that the reader may see; None for all."""
+    return None if actor.sees_all_tenants else {member.slug for member in actor.memberships}
+
+
+def _quota(found: Mapping[str, Any] | None) -> QuotaState | None:
+    if found is None:
+        return None
+    return QuotaState(**{name: value for name, value in found.items() if name != "tenant"})
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,65 @@
+"""Warm snapshots of every cluster, and the planner's memo beside each. One thread uses them."""
+
+from dataclasses import dataclass, field
+
+from queues.models import Cluster
+from scheduler.core.inputs.snapshot import Options, Snapshot
+from scheduler.core.memo import Memo
+from scheduler.core.outputs import Plan
+from scheduler.core.planner import plan
+from scheduler.snapshot.warm import WarmSnapshot
+
+# As the loop's, except that a question never needs only a part of the starts.
+OPTIONS = Options(preempt=False)
+
+
+class UnknownClusterError(LookupError):
+    """No cluster of that name."""
+
+
+@dataclass(slots=True)
+class Mirror:
+    """One cluster, as its planner sees it now."""
+
+    warm: WarmSnapshot
+    memo: Memo = field(default_factory=Memo)
+    # For plans of one job alone: what is remembered of running jobs would not hold there.
+    memo_alone: Memo = field(default_factory=Memo)
+    _base: Plan | None = None
+
+    def snapshot(self, now: float) -> Snapshot:
+        """What the planner would read at `now`. Raises DatabaseError."""
+        if self.warm.refresh():
+            self._base = None
+        return self.warm.snapshot(now)
+
+    def base_plan(self, snapshot: Snapshot, fresh_seconds: float = 2.0) -> Plan:
+        """The plan without any what-if; the last one while it is fresh and nothing has changed."""
+        if self._base is None or snapshot.now - self._base.now > fresh_seconds:
+            self._base = plan(snapshot, OPTIONS, self.memo)
+        return self._base
+
+
+@dataclass(slots=True)
+class Mirrors:
+    """A mirror for each cluster that was asked about."""
+
+    _known: dict[str, Mirror] = field(default_factory=dict)
+
+    def of(self, cluster: str) -> Mirror:
+        """The cluster's mirror. Raises UnknownClusterError."""
+        if cluster not in self._known:
+            cluster_id = Cluster.objects.filter(name=cluster).values_list("pk", flat=True).first()
+            if cluster_id is None:
+                raise UnknownClusterError(cluster)
+            self._known[cluster] = Mirror(WarmSnapshot(cluster_id, cluster))
+        return self._known[cluster]
+
+    def keep_warm(self, now: float) -> None:
+        """Read what changed, for every cluster, so that the next question finds little to read."""
+        for name in Cluster.objects.values_list("name", flat=True):
+            self.of(name).snapshot(now)
+
+    def forget(self) -> None:
+        """Throw all away: the database was lost in the middle of reading."""
+        self._known.clear()
