@@ -15,6 +15,8 @@ urlpatterns = [
     path("metrics", health.metrics, name="metrics"),
     path("api/v1/", include("controlplane.api")),
     path("accounts/", include("allauth.urls")),
+    path("i18n/", include("django.conf.urls.i18n")),
+    path("", include("scheduler.urls")),
     path("", include("queues.urls")),
     path("", include("tenants.urls")),
 ]

@@ -48,3 +48,8 @@ def memory(mebibytes: int | None) -> str:
     if mebibytes is None:
         return NONE
     return f"{count(mebibytes // 1024)} GiB" if mebibytes >= 1024 else f"{count(mebibytes)} MiB"
+
+
+def cores(millis: int | None) -> str:
+    """Thousandths of a core as cores."""
+    return NONE if millis is None else count(millis / 1000)

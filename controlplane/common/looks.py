@@ -222,12 +222,17 @@ def reason_short(code: str, numbers: Mapping[str, Any]) -> str:
     """The second half of a reason's chip: its numbers if all are there, else its words."""
     look = reason_look(code)
     try:
-        return str(look.short).format_map(_Spoken(numbers)) or str(look.word)
+        return str(look.short).format_map(spoken(numbers)) or str(look.word)
     except KeyError:
         return str(look.word)
 
 
-class _Spoken(dict[str, Any]):
+def spoken(numbers: Mapping[str, Any]) -> "Spoken":
+    """Numbers ready for `format_map`; raises KeyError there for one that is missing or None."""
+    return Spoken(numbers)
+
+
+class Spoken(dict[str, Any]):
     """Numbers as people read them: epochs as times, seconds as spans; None counts as missing."""
 
     def __missing__(self, key: str) -> Any:

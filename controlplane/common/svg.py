@@ -67,6 +67,32 @@ def capacity_bar(bar: Capacity, label: str, height: int = 10) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Units of one node or flavor: used by our jobs, by others, out of service, of so many."""
+
+    used: int
+    foreign: int
+    out: int
+    capacity: int
+
+
+def usage_bar(usage: Usage, label: str, height: int = 8) -> str:
+    """A thin bar: our use, then others' (hatched), the part that is out at the far end."""
+    share = PERCENT / max(usage.capacity, 1)
+    used, foreign, out = usage.used * share, usage.foreign * share, usage.out * share
+    parts = [
+        f'<rect class="track" x="0" y="0.5" width="100%" height="{height - 1}"/>',
+        _rect("own", 0, used, height),
+        _rect("foreign", used, foreign, height, "hatch-c"),
+        _rect("gone", PERCENT - out, out, height, "hatch-d"),
+    ]
+    return (
+        f'<svg class="cap" role="img" width="100%" height="{height}" '
+        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
 def spark_line(values: Sequence[float], label: str, width: int = 96, height: int = 20) -> str:
     """A line of the last values, oldest first, with a dot at the newest; flat at 0 when empty."""
     points = list(values) or [0.0]
@@ -126,20 +152,34 @@ def node_classes(css: str, used: int, gpus: int) -> str:
 CELL, GAP, PER_ROW, PAD, HEAD = 20, 4, 8, 10, 22
 
 
-def _node(node: MapNode, x: int, y: int) -> str:
+def _cell_shapes() -> str:
+    """What a node's square is made of; its class says which parts show."""
     s = CELL
     return (
-        f'<a href="{escape(node.href)}" id="n-{escape(node.name)}" data-node="{escape(node.name)}" '
-        f'class="{node_classes(node.css, node.used, node.gpus)}" '
-        f'transform="translate({x} {y})" aria-label="{escape(node.label)}" tabindex="-1">'
-        f"<title>{escape(node.label)}</title>"
         f'<rect class="cell" x=".5" y=".5" width="{s - 1}" height="{s - 1}"/>'
         f'<rect class="fill" x="2" y="2" width="{s - 4}" height="{s - 4}"/>'
         f'<rect class="over b" x="1" y="1" width="{s - 2}" height="{s - 2}" fill="url(#hatch-b)"/>'
         f'<rect class="over c" x="1" y="1" width="{s - 2}" height="{s - 2}" fill="url(#hatch-c)"/>'
         f'<path class="mark x" d="M5 5l{s - 10} {s - 10}M{s - 5} 5L5 {s - 5}"/>'
         f'<path class="mark d" d="M1 {s - 9}V{s - 1}H9Z"/>'
-        f'<path class="mark q" d="M{s // 2} 5v6M{s // 2} 13.5v1.5"/></a>'
+        f'<path class="mark q" d="M{s // 2} 5v6M{s // 2} 13.5v1.5"/>'
+    )
+
+
+def key_cell(css: str, used: int, gpus: int) -> str:
+    """One square of the map by itself, for the key beside it."""
+    return (
+        f'<svg class="key-cell" aria-hidden="true" width="{CELL}" height="{CELL}">'
+        f'<g class="{node_classes(css, used, gpus)}">{_cell_shapes()}</g></svg>'
+    )
+
+
+def _node(node: MapNode, x: int, y: int, tab: int) -> str:
+    return (
+        f'<a href="{escape(node.href)}" id="n-{escape(node.name)}" data-node="{escape(node.name)}" '
+        f'class="{node_classes(node.css, node.used, node.gpus)}" '
+        f'transform="translate({x} {y})" aria-label="{escape(node.label)}" tabindex="{tab}">'
+        f"{_cell_shapes()}</a>"
     )
 
 
@@ -155,6 +195,7 @@ def _leaf(leaf: MapLeaf, x: int, y: int) -> str:
             n,
             x + PAD + i % PER_ROW * (CELL + GAP),
             y + HEAD + i // PER_ROW * (CELL + GAP),
+            0 if i == 0 else -1,
         )
         for i, n in enumerate(leaf.nodes)
     ]

@@ -11,11 +11,19 @@
     const all = nodes(), to = all[Math.max(0, Math.min(all.length - 1, all.indexOf(here) + steps[event.key]))];
     here.setAttribute("tabindex", "-1"); to.setAttribute("tabindex", "0"); to.focus();
   });
-  const say = document.getElementById("map-said");
+  /* The node under the pointer or the focus, in two lines fetched fresh: never an old number. */
+  const said = document.getElementById("map-said");
+  let wait, last;
+  function brief(name) {
+    if (name === last) return;
+    last = name; clearTimeout(wait);
+    wait = setTimeout(() => window.htmx.ajax("GET", map.dataset.brief.replace("/-/", `/${encodeURIComponent(name)}/`), { target: said, swap: "innerHTML" }), 120);
+  }
   for (const kind of ["mouseover", "focusin"]) map.addEventListener(kind, (event) => {
     const node = event.target.closest?.("a.n");
-    if (node && say) say.textContent = node.getAttribute("aria-label");
+    if (node && said) brief(node.dataset.node);
   });
+  document.body.addEventListener("muster:live", () => { const name = last; last = undefined; if (name) brief(name); });
   /* A job named in the list beside the map lights up its nodes. */
   document.addEventListener("mouseover", (event) => {
     const job = event.target.closest?.("[data-nodes]");

@@ -65,7 +65,7 @@
     setTimeout(() => toast.remove(), 6000);
   }
   document.addEventListener("muster:say", (event) => say(event.detail.text ?? event.detail.value, event.detail.kind));
-  document.addEventListener("htmx:responseError", (event) => say(`${event.detail.xhr.status} ${event.detail.xhr.statusText}`, "failed"));
+  document.addEventListener("htmx:responseError", (event) => event.detail.xhr.getResponseHeader("HX-Trigger") || say(`${event.detail.xhr.status} ${event.detail.xhr.statusText}`, "failed"));
 
   document.addEventListener("DOMContentLoaded", () => document.querySelector("[data-focus]")?.focus());
   document.addEventListener("change", (event) => { if (event.target.closest("[data-submit-on-change]")) event.target.form.requestSubmit(); });

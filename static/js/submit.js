@@ -12,6 +12,15 @@
   });
   form.addEventListener("submit", () => sessionStorage.removeItem(KEY));
   document.body.addEventListener("htmx:afterSettle", () => document.getElementById("verdict")?.classList.remove("old"));
+  /* 64 → "8 whole nodes of 8", as it is typed. */
+  const split = document.getElementById("split"), gpus = form.elements.namedItem("gpus");
+  function say() {
+    const n = Number(gpus.value), size = Number(split.dataset.size), whole = n / size;
+    const text = !n || n < 0 ? "" : n < size ? split.dataset.part : n === size ? split.dataset.one : Number.isInteger(whole) ? split.dataset.whole : "";
+    split.textContent = text.replace("{n}", n < size ? n : whole).replace("{size}", size);
+  }
+  gpus?.addEventListener("input", say);
   const kept = form.dataset.fresh === "yes" && sessionStorage.getItem(KEY);
   if (kept) for (const [name, value] of Object.entries(JSON.parse(kept))) { const f = form.elements.namedItem(name); if (f && "value" in f && value) f.value = value; }
+  if (gpus) say();
 })();

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from django.template import engines
 
-from controlplane.common import amounts, looks, svg
+from controlplane.common import amounts, looks, sentences, svg
 from controlplane.common.preferences import zone_named
 from controlplane.common.templatetags import muster
 from queues.lifecycle import EndedBy, Outcome, Phase
@@ -47,6 +47,14 @@ def test_every_reason_has_words_an_icon_and_says_never_only_for_ever():
 def test_reason_short_uses_only_numbers_that_the_planner_always_gives(code):
     asked = set(re.findall(r"{(\w+)}", str(looks.REASONS[code].short)))
     assert asked <= set(REASON_NUMBERS[code])
+
+
+def test_event_sentence_speaks_of_outcomes_phases_and_the_unknown():
+    assert sentences.event_sentence("job.phase", "", {"to": "running"}) == "All replicas run"
+    ended = {"to": "finished", "outcome": "timed_out"}
+    assert sentences.event_sentence("job.phase", "limit 1 h", ended) == "Timed out: limit 1 h"
+    assert sentences.event_sentence("pod.seen", "hello", {}) == "hello"
+    assert sentences.event_sentence("pod.seen", "", {}) == "pod.seen"
 
 
 def test_reason_short_without_its_numbers_falls_back_to_words():

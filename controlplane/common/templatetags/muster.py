@@ -9,13 +9,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
-from django.forms import BoundField, CheckboxInput, Select, Textarea
+from django.forms import (
+    BoundField,
+    CheckboxInput,
+    CheckboxSelectMultiple,
+    Select,
+    Textarea,
+)
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 
-from controlplane.common import amounts, looks, svg
+from controlplane.common import amounts, looks, sentences, svg
 
 register = template.Library()
 
@@ -91,6 +98,32 @@ def why(
 
 
 @register.simple_tag
+def event_words(event: Any) -> str:
+    """An event (`common.models.Event`) as one line of a timeline."""
+    return sentences.event_sentence(event.kind, event.message, event.numbers)
+
+
+@register.simple_tag
+def event_glyph(event: Any) -> SafeString:
+    """The shape before that line."""
+    return glyph(sentences.event_look(event.kind, event.numbers).key)
+
+
+@register.simple_tag
+def check_word(check: str) -> str:
+    """What one of the planner's checks looks at."""
+    return str(looks.REASONS[check].kind) if check in looks.REASONS else check.replace("_", " ")
+
+
+@register.simple_tag
+def numbers_words(numbers: Mapping[str, Any]) -> str:
+    """Numbers without a sentence of their own: `needed 64, free 48`."""
+    known = {key: value for key, value in numbers.items() if value is not None}
+    said = looks.spoken(known)
+    return ", ".join(f"{key.replace('_', ' ')} {said[key]}" for key in known)
+
+
+@register.simple_tag
 def reason_word(code: str) -> str:
     """The words of a reason, for filters and sentences."""
     return str(looks.reason_look(code).word)
@@ -123,6 +156,43 @@ def _known(more: Mapping[str, float]) -> dict[str, float]:
 
 
 @register.simple_tag
+def usage_bar(of: Any) -> SafeString:
+    """The bar of anything with `used`, `foreign`, `out` and `capacity`."""
+    usage = svg.Usage(of.used, of.foreign, of.out, of.capacity)
+    label = _("{used} of {capacity} GPUs in use, {out} out").format(
+        used=usage.used + usage.foreign, capacity=usage.capacity, out=usage.out
+    )
+    return mark_safe(svg.usage_bar(usage, label))
+
+
+# What the key of the map shows: state, GPUs in use of eight, words (None: the state's own).
+MAP_KEY = (
+    ("free", 0, None),
+    ("used", 3, pgettext_lazy("node", "partly used")),
+    ("used", 8, None),
+    ("cordoned", 4, None),
+    ("draining", 4, None),
+    ("maintenance", 0, None),
+    ("reserved", 0, None),
+    ("faulty", 0, None),
+    ("unplugged", 0, None),
+)
+
+
+@register.simple_tag
+def map_key() -> SafeString:
+    """The key of the map: one square and its word for each state."""
+    return format_html_join(
+        "",
+        "<span>{}{}</span>",
+        (
+            (mark_safe(svg.key_cell(css, used, 8)), word or looks.node_look(css).word)
+            for css, used, word in MAP_KEY
+        ),
+    )
+
+
+@register.simple_tag
 def spark(values: list[float], label: str) -> SafeString:
     """The spark line of some numbers, oldest first."""
     return mark_safe(svg.spark_line(values, label))
@@ -131,6 +201,7 @@ def spark(values: list[float], label: str) -> SafeString:
 register.filter("count", amounts.count)
 register.filter("duration", amounts.duration)
 register.filter("memory", amounts.memory)
+register.filter("cores", amounts.cores)
 register.filter("moment", amounts.moment)
 
 
@@ -198,14 +269,9 @@ def field(bound: BoundField, unit: str = "", origin: str = "", css: str = "") ->
 
     `unit` stands behind the control, `origin` says where the default came from.
     """
-    described = [f"{bound.auto_id}-help"] if bound.help_text or origin else []
-    described += [f"{bound.auto_id}-errors"] if bound.errors else []
-    attrs = {"class": _control_class(bound), "aria-describedby": " ".join(described)}
-    if bound.errors:
-        attrs["aria-invalid"] = "true"
     return {
         "bound": bound,
-        "control": bound.as_widget(attrs={k: v for k, v in attrs.items() if v}),
+        "control": control(bound, described=bool(bound.help_text or origin)),
         "unit": unit,
         "origin": origin,
         "css": css,
@@ -214,9 +280,20 @@ def field(bound: BoundField, unit: str = "", origin: str = "", css: str = "") ->
     }
 
 
+@register.simple_tag
+def control(bound: BoundField, *, described: bool = True) -> SafeString:
+    """A field's control alone, tied to its help (`<id>-help`) and to its errors (`<id>-errors`)."""
+    ids = [f"{bound.auto_id}-help"] if described else []
+    ids += [f"{bound.auto_id}-errors"] if bound.errors else []
+    attrs = {"class": _control_class(bound), "aria-describedby": " ".join(ids)}
+    if bound.errors:
+        attrs["aria-invalid"] = "true"
+    return bound.as_widget(attrs={k: v for k, v in attrs.items() if v})
+
+
 def _control_class(bound: BoundField) -> str:
     widget = bound.field.widget
     own = str(widget.attrs.get("class", ""))
-    if isinstance(widget, CheckboxInput):
+    if isinstance(widget, CheckboxInput | CheckboxSelectMultiple):
         return own
     return f"control {'mono ' if isinstance(widget, Textarea) else ''}{own}".strip()

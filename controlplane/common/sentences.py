@@ -1,0 +1,76 @@
+"""What an event of the log says, as one line of a timeline. Pure; called by the template tags.
+
+Reasons have their sentences in `queues.reasons`; here a reason is named by its few plain words.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+
+from controlplane.common.looks import ENDINGS, OUTCOMES, PHASES, Look, reason_look, spoken
+
+EVENT_WORDS: Mapping[str, Promise] = {
+    "job.submitted": _("Submitted to {queue} with priority {priority}"),
+    "job.changed": _("Changed"),
+    "attempt.placed": _("Attempt {attempt} has its nodes"),
+    "attempt.started": _("Attempt {attempt} has started"),
+    "attempt.stopping": _("Asked to stop ({cause}), with {grace_seconds} to save"),
+    "attempt.ended": _("Attempt {attempt} ended ({ended_by})"),
+    "placement.released": _("{pods} pods are gone, {gpus} GPUs are free again"),
+    "member.added": _("A member was added"),
+}
+# Looks of events that are no phase: the key of a glyph.
+EVENT_GLYPHS: Mapping[str, str] = {
+    "job.submitted": "pending",
+    "attempt.placed": "placed",
+    "attempt.started": "running",
+    "attempt.stopping": "stopping",
+}
+PHASE_WORDS: Mapping[str, Promise] = {
+    "pending": _("Waits again"),
+    "held": _("Held"),
+    "placed": _("Placed"),
+    "starting": _("Pods are being created and bound"),
+    "running": _("All replicas run"),
+    "stopping": _("Stopping"),
+}
+
+
+def event_look(kind: str, numbers: Mapping[str, Any]) -> Look:
+    """The look of an event: that of the phase or outcome that it tells of."""
+    outcome, phase = numbers.get("outcome"), numbers.get("to")
+    known = OUTCOMES.get(str(outcome)) or PHASES.get(str(phase))
+    return known or Look(EVENT_GLYPHS.get(kind, "info"), kind)
+
+
+def event_sentence(kind: str, message: str, numbers: Mapping[str, Any]) -> str:
+    """One line of a timeline; kinds without words of their own show their message, else the kind."""
+    words = _event_words(kind, numbers)
+    if not words:
+        return message or kind
+    return f"{words}: {message}" if message else words
+
+
+def _event_words(kind: str, numbers: Mapping[str, Any]) -> str:
+    if kind == "job.phase" and numbers.get("outcome") in OUTCOMES:
+        return _capital(str(OUTCOMES[str(numbers["outcome"])].word))
+    if kind == "job.phase":
+        return str(PHASE_WORDS.get(str(numbers.get("to")), ""))
+    if kind == "job.reason":
+        look = reason_look(str(numbers.get("code")))
+        return _now("Waits. {kind}: {words}").format(kind=look.kind, words=look.word)
+    named = {
+        key: ENDINGS[value].word if key in ("cause", "ended_by") and value in ENDINGS else value
+        for key, value in numbers.items()
+    }
+    try:
+        return str(EVENT_WORDS.get(kind, "")).format_map(spoken(named))
+    except KeyError:
+        return ""
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"

@@ -1,0 +1,1 @@
+"""Forms of the queue pages. They turn fields into what the contract reads; `services.validation` decides."""

@@ -1,0 +1,17 @@
+"""Pages and fragments about what exists and is decided."""
+
+from django.urls import path
+
+from scheduler.views import answers, maps, nodes, now, previews
+
+urlpatterns = [
+    path("", now.now_page, name="now"),
+    path("map/", maps.first_map, name="map"),
+    path("map/<str:cluster>/", maps.cluster_map, name="cluster-map"),
+    path("nodes/", nodes.node_list, name="node-list"),
+    path("nodes/<str:cluster>/<str:name>/", nodes.node_page, name="node"),
+    path("nodes/<str:cluster>/<str:name>/brief/", maps.node_brief, name="node-brief"),
+    path("jobs/new/verdict/", answers.job_verdict, name="job-verdict"),
+    path("jobs/<str:job_id>/explain/", answers.job_explanation, name="job-explain"),
+    path("tenants/<slug:slug>/quotas/preview/", previews.quota_preview, name="quota-preview"),
+]

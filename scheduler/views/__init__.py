@@ -1,0 +1,1 @@
+"""Pages and fragments about what exists and is decided: Now, map, nodes, logs, verdicts, previews."""

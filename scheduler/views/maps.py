@@ -1,0 +1,133 @@
+"""The map of a cluster: spines, leaves, nodes, with a table of the same beside it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_safe
+
+from controlplane.common.amounts import count
+from controlplane.common.errors import NotVisibleError
+from controlplane.common.svg import MapLeaf, MapNode, MapSpine, node_classes, spine_svg
+from queues.models import Cluster
+from scheduler.selectors.node_facts import NodeFacts, flavor_sums, jobs_on_nodes, node_facts
+from tenants.access import Actor
+from tenants.views.shell import Frame, page, render_page
+
+
+@require_safe
+@page
+def first_map(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The map of the only cluster, or of the first by name."""
+    cluster = Cluster.objects.order_by("name").first()
+    if cluster is None:
+        context: dict[str, Any] = {"clusters": []}
+        return render_page(request, actor, "scheduler/no_cluster.html", context, Frame("map"))
+    return redirect("cluster-map", cluster.name)
+
+
+@require_safe
+@page
+def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpResponse:
+    """One cluster's map; `?job=` lights up the nodes of a job that the actor may see."""
+    found = cluster_of(cluster)
+    facts = node_facts(found)
+    levels = list(found.levels.order_by("position").values_list("name", flat=True))
+    mine = {n for n, rows in jobs_on_nodes(actor, found, [f.name for f in facts]).items() if rows}
+    spines = _spines(facts, levels)
+    context = {
+        "cluster": found,
+        "clusters": list(Cluster.objects.order_by("name").values_list("name", flat=True)),
+        "spines": [
+            {"name": s.name, "note": s.note, "svg": mark_safe(spine_svg(s))} for s in spines
+        ],
+        "levels": levels,
+        "sums": flavor_sums(facts),
+        "mine": len(mine),
+        "said": _said(facts),
+        "state": getattr(found, "state", None),
+    }
+    topics = (f"map:{found.name}",)
+    return render_page(request, actor, "scheduler/map.html", context, Frame("map", topics=topics))
+
+
+@require_safe
+@page
+def node_brief(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpResponse:
+    """A node in two lines: what the map shows beside itself for the node under the pointer."""
+    found = cluster_of(cluster)
+    facts = next(iter(node_facts(found, [name])), None)
+    if facts is None:
+        raise NotVisibleError(_("There is no such node."))
+    placements = jobs_on_nodes(actor, found, [name]).get(name, [])
+    context = {"node": facts, "placements": placements}
+    return render(request, "scheduler/_node_brief.html", context)
+
+
+def cluster_of(name: str) -> Cluster:
+    """The cluster of that name; every signed-in person may know that it exists."""
+    found = Cluster.objects.select_related("state").filter(name=name).first()
+    if found is None:
+        raise NotVisibleError(_("There is no cluster of that name."))
+    return found
+
+
+def map_class(facts: NodeFacts) -> str:
+    """The class attribute of a node on the map; the live hub pushes the same."""
+    return node_classes(facts.state, facts.used + facts.foreign, facts.capacity)
+
+
+def _spines(facts: Sequence[NodeFacts], levels: Sequence[str]) -> list[MapSpine]:
+    """Nodes under the lowest level, that under the one above; names sort, so places are stable."""
+    inner = levels[-1] if levels else ""
+    outer = levels[-2] if len(levels) > 1 else ""
+    tree: dict[str, dict[str, list[NodeFacts]]] = {}
+    for node in facts:
+        spine = node.domains.get(outer, "") or (node.flavor if not outer else "")
+        leaf = node.domains.get(inner, "") or node.flavor
+        tree.setdefault(spine, {}).setdefault(leaf, []).append(node)
+    return [
+        MapSpine(name or _("no {level}").format(level=outer), _leaves(leaves), _note(leaves))
+        for name, leaves in sorted(tree.items(), key=lambda item: (not item[0], item[0]))
+    ]
+
+
+def _leaves(leaves: dict[str, list[NodeFacts]]) -> list[MapLeaf]:
+    return [
+        MapLeaf(name or _("no domain"), [_map_node(n) for n in nodes], _free(nodes))
+        for name, nodes in sorted(leaves.items(), key=lambda item: (not item[0], item[0]))
+    ]
+
+
+def _free(nodes: Sequence[NodeFacts]) -> str:
+    return _("{n} free").format(n=count(sum(n.free for n in nodes)))
+
+
+def _note(leaves: dict[str, list[NodeFacts]]) -> str:
+    nodes = [node for members in leaves.values() for node in members]
+    whole = sum(1 for n in nodes if n.is_in and n.free == n.capacity and n.capacity)
+    return ngettext("{n} whole node free", "{n} whole nodes free", whole).format(n=whole)
+
+
+def _map_node(facts: NodeFacts) -> MapNode:
+    return MapNode(
+        name=facts.name,
+        css=facts.state,
+        used=facts.used + facts.foreign,
+        gpus=facts.capacity,
+        label=facts.name,
+        href=reverse("node", args=[facts.cluster, facts.name]),
+    )
+
+
+def _said(facts: Sequence[NodeFacts]) -> str:
+    used, free = sum(n.used + n.foreign for n in facts), sum(n.free for n in facts)
+    out = sum(n.out for n in facts)
+    return _("{used} GPUs in use, {free} free, {out} out").format(
+        used=count(used), free=count(free), out=count(out)
+    )

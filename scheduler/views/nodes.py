@@ -1,0 +1,138 @@
+"""The table of nodes, and the page of one node."""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from controlplane.common.errors import NotVisibleError
+from controlplane.common.looks import NODES
+from controlplane.common.models import Event
+from controlplane.common.pages import Page
+from queues.models import Cluster
+from scheduler.models import ForeignPod, Node
+from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
+from scheduler.views.maps import cluster_of
+from tenants.access import Actor, Right, may
+from tenants.selectors import events_visible_to
+from tenants.views.shell import Frame, page, render_page
+
+PAGE = 100
+
+
+@require_safe
+@page
+def node_list(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """Every node with its counts; filters by cluster, state, flavor, domain and name."""
+    clusters = list(Cluster.objects.order_by("name"))
+    wanted = request.GET.get("cluster", "")
+    chosen = [c for c in clusters if not wanted or c.name == wanted]
+    facts = [f for c in chosen for f in node_facts(c)]
+    filters = {k: request.GET.get(k, "").strip() for k in ("cluster", "state", "flavor", "search")}
+    found = [f for f in facts if _matches(f, filters)]
+    shown, pages = _page(request, found)
+    jobs = {c.name: jobs_on_nodes(actor, c, [f.name for f in shown]) for c in chosen}
+    context = {
+        "rows": [(f, _jobs_of(jobs[f.cluster].get(f.name, []))) for f in shown],
+        "page": pages,
+        "filters": filters,
+        "filtered": any(filters.values()),
+        "choices": _choices(clusters, facts, filters),
+        "total": len(facts),
+        "matching": len(found),
+    }
+    topics = tuple(f"map:{c.name}" for c in chosen[:8])
+    return render_page(
+        request, actor, "scheduler/nodes.html", context, Frame("nodes", topics=topics)
+    )
+
+
+def _matches(node: NodeFacts, filters: dict[str, str]) -> bool:
+    search = filters["search"].lower()
+    named = [node.name.lower(), *(str(d).lower() for d in node.domains.values())]
+    return (
+        (not filters["state"] or node.state == filters["state"])
+        and (not filters["flavor"] or node.flavor == filters["flavor"])
+        and (not search or any(search in name for name in named))
+    )
+
+
+def _page(request: HttpRequest, nodes: Sequence[NodeFacts]) -> tuple[list[NodeFacts], Page]:
+    """At most a hundred, after the (cluster, name) that `?after=` gives."""
+    after = tuple(request.GET.get("after", "").split("/", 1))
+    rest = [n for n in nodes if (n.cluster, n.name) > after] if len(after) == 2 else list(nodes)
+    shown = rest[:PAGE]
+    query = {k: v for k, v in request.GET.items() if k != "after"}
+    more = len(rest) > PAGE
+    following = (
+        urlencode(query | {"after": f"{shown[-1].cluster}/{shown[-1].name}"}) if more else ""
+    )
+    return shown, Page(
+        said=_("{n} of {total} nodes").format(n=len(shown), total=len(nodes)),
+        previous=f"?{urlencode(query)}" if len(after) == 2 else "",
+        next=f"?{following}" if following else "",
+    )
+
+
+def _jobs_of(placements: Sequence[Any]) -> list[Any]:
+    """The different jobs of these placements, in order."""
+    return list({p.attempt.job_id: p.attempt.job for p in placements}.values())
+
+
+def _choices(
+    clusters: Sequence[Cluster], facts: Sequence[NodeFacts], filters: dict[str, str]
+) -> list[dict[str, Any]]:
+    states = sorted({f.state for f in facts})
+    flavors = sorted({f.flavor for f in facts if f.flavor})
+    shown: list[dict[str, Any]] = [
+        {
+            "name": "state",
+            "label": _("Any state"),
+            "options": [(s, NODES[s].word if s in NODES else s) for s in states],
+        },
+        {"name": "flavor", "label": _("Any flavor"), "options": [(f, f) for f in flavors]},
+    ]
+    if len(clusters) > 1:
+        names = [(c.name, c.name) for c in clusters]
+        shown.insert(0, {"name": "cluster", "label": _("Any cluster"), "options": names})
+    return [choice | {"value": filters[choice["name"]]} for choice in shown]
+
+
+@require_safe
+@page
+def node_page(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpResponse:
+    """One node: state and cause, what runs there, what it is made of, what happened to it."""
+    found = cluster_of(cluster)
+    row = Node.objects.filter(cluster=found, name=name).select_related("flavor").first()
+    if row is None:
+        raise NotVisibleError(_("There is no such node."))
+    facts = next(iter(node_facts(found, [name])), None)
+    placements = jobs_on_nodes(actor, found, [name]).get(name, [])
+    seen = sum(p.gpus for p in placements)
+    context = {
+        "cluster": found,
+        "node": facts,
+        "row": row,
+        "placements": placements,
+        "hidden_gpus": max(0, facts.used - seen) if facts else 0,
+        "foreign": _foreign(actor, found, name),
+        "events": _events(actor, found, name),
+        "may_operate": may(actor, Right.OPERATE_NODES),
+    }
+    frame = Frame("nodes", topics=(f"map:{found.name}",))
+    return render_page(request, actor, "scheduler/node.html", context, frame)
+
+
+def _foreign(actor: Actor, cluster: Cluster, node: str) -> list[ForeignPod]:
+    """Pods of others by name, for operators; everyone else sees their GPUs only."""
+    if not may(actor, Right.OPERATE_NODES):
+        return []
+    return list(ForeignPod.objects.filter(cluster=cluster, node=node).order_by("namespace")[:100])
+
+
+def _events(actor: Actor, cluster: Cluster, node: str) -> list[Event]:
+    rows = events_visible_to(actor).filter(cluster=cluster.name, node=node)
+    return list(rows.order_by("-seq")[:40])

@@ -1,0 +1,65 @@
+"""Forms of the tenant pages. They shape the fields; what holds is decided by the services."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from tenants.access import SCOPES
+from tenants.models import Secret, TenantRole
+from tenants.services.tokens import DEFAULT_DAYS
+
+
+class MemberForm(forms.Form):
+    """A new member."""
+
+    user = forms.CharField(
+        label=_("Account"),
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+        help_text=_("The login name. With single sign-on, logging in once makes the account."),
+    )
+    role = forms.ChoiceField(label=_("Role"), choices=TenantRole.choices, initial="submitter")
+
+
+class SecretForm(forms.Form):
+    """A secret, new or written again."""
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=40,
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off"}),
+        help_text=_("A name that exists gets the new value; pods that run keep the old one."),
+    )
+    kind = forms.ChoiceField(label=_("Kind"), choices=Secret.KINDS)
+    value = forms.CharField(
+        label=_("Value"),
+        widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
+        help_text=_("Stored encrypted. Nobody can read it back, not even you."),
+        strip=False,
+    )
+
+
+LIFETIMES = (("7", _("7 days")), ("30", _("30 days")), ("90", _("90 days")), ("365", _("a year")))
+
+
+class TokenForm(forms.Form):
+    """A token for a member of one tenant."""
+
+    name = forms.CharField(
+        label=_("Name"), max_length=80, help_text=_("Where it is used, such as “nightly CI”.")
+    )
+    user = forms.ChoiceField(label=_("Acts as"), help_text=_("Jobs show this account."))
+    days = forms.ChoiceField(label=_("Expires after"), choices=LIFETIMES, initial=str(DEFAULT_DAYS))
+    scopes = forms.MultipleChoiceField(
+        label=_("May"),
+        choices=[(scope, scope) for scope in SCOPES],
+        initial=["jobs:read", "jobs:write"],
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+    def __init__(self, *args: Any, usernames: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [(name, name) for name in usernames]
+        self.fields["user"].choices = choices  # type: ignore[attr-defined]

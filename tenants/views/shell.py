@@ -1,0 +1,184 @@
+"""The frame of every page: who asks, what the rail shows, how a refusal looks. Views of all apps use it.
+
+@page
+def job_list(request: HttpRequest, actor: Actor) -> HttpResponse:
+    return render_page(request, actor, "queues/jobs.html", {...}, Frame(here="queue"))
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from controlplane.common.errors import ApplicationError
+from controlplane.common.log import latest_seq
+from tenants.access import Actor, Right, may
+from tenants.authentication import actor_of
+from tenants.models import Tenant
+from tenants.selectors import tenants_visible_to
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+ActorView = Callable[Concatenate[HttpRequest, Actor, P], HttpResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What surrounds one page.
+
+    here: key of the rail's item that this page belongs to. topics: what its socket subscribes to
+    (docs/live.md), none for a page that never changes by itself. tenant: the tenant that the page
+    is about; the rail shows its pages.
+    """
+
+    here: str
+    tenant: Tenant | None = None
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RailItem:
+    """A link of the rail. count: the live count shown beside it (docs/live.md)."""
+
+    text: str | Promise
+    href: str
+    here: bool = False
+    count: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RailGroup:
+    """Links under a title; others: the tenants one may switch to."""
+
+    title: str
+    links: tuple[RailItem, ...]
+    note: str = ""
+    others: tuple[RailItem, ...] = ()
+
+
+# Key, words, URL name, of pages that concern the whole platform and pages of one tenant.
+EVERYWHERE = (
+    ("now", gettext_lazy("Now"), "now"),
+    ("queue", gettext_lazy("Queue"), "job-list"),
+    ("submit", gettext_lazy("Submit a job"), "job-new"),
+    ("map", gettext_lazy("Map"), "map"),
+    ("nodes", gettext_lazy("Nodes"), "node-list"),
+)
+IN_TENANT = (
+    ("quotas", gettext_lazy("Quotas"), "quotas", Right.VIEW_QUOTAS),
+    ("queues", gettext_lazy("Queues"), "queue-list", Right.VIEW_QUOTAS),
+    ("members", gettext_lazy("Members"), "member-list", Right.VIEW_MEMBERS),
+    ("secrets", gettext_lazy("Secrets"), "secret-list", Right.VIEW_SECRETS),
+    ("tokens", gettext_lazy("CI tokens"), "tenant-token-list", Right.MANAGE_TOKENS),
+)
+
+
+def page(view: ActorView[P]) -> View[P]:
+    """A view for people who are signed in; it gets the actor, and its refusals become pages."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return _sign_in(request)
+        actor = actor_of(request)
+        try:
+            return view(request, actor, *args, **kwargs)
+        except ApplicationError as error:
+            return refusal(request, error)
+
+    return answer
+
+
+def _sign_in(request: HttpRequest) -> HttpResponse:
+    there = redirect_to_login(request.get_full_path())
+    if request.headers.get("HX-Request") != "true":
+        return there
+    # A fragment would be swapped for the login page: send the whole page there instead.
+    return HttpResponse(status=204, headers={"HX-Redirect": there["Location"]})
+
+
+def refusal(request: HttpRequest, error: ApplicationError) -> HttpResponse:
+    """A refusal as a page, or as a toast where htmx asked for a fragment."""
+    if request.headers.get("HX-Request") == "true":
+        text = f"{error.detail} {error.hint}".strip()
+        said = json.dumps({"muster:say": {"text": text, "kind": "failed"}})
+        return HttpResponse(status=error.status, headers={"HX-Trigger": said})
+    template = {403: "403.html", 404: "404.html"}.get(error.status, "errors/refused.html")
+    return render(request, template, {"error": error, "exception": error}, status=error.status)
+
+
+def render_page(
+    request: HttpRequest, actor: Actor, template: str, context: Mapping[str, Any], frame: Frame
+) -> HttpResponse:
+    """The page with rail, live topics and the event number that it is as new as."""
+    tenant = frame.tenant or _usual_tenant(request, actor)
+    shell: dict[str, Any] = {
+        "actor": actor,
+        "nav": _rail(actor, frame.here, tenant),
+        "nav_user": _user_menu(),
+        "user_role": actor.user.get_platform_role_display() if actor.user.platform_role else "",
+        "live_topics": " ".join(frame.topics),
+        "live_seq": latest_seq() if frame.topics and "live_seq" not in context else 0,
+        "tenant": tenant,
+    }
+    return render(request, template, shell | dict(context))
+
+
+def _usual_tenant(request: HttpRequest, actor: Actor) -> Tenant | None:
+    """The tenant whose pages the rail shows when the page is about none: the last one visited."""
+    mine = [member.slug for member in actor.memberships]
+    wanted = request.COOKIES.get("tenant", "")
+    if mine and wanted not in mine and not actor.sees_all_tenants:
+        wanted = mine[0]
+    visible = tenants_visible_to(actor)
+    found = visible.filter(slug=wanted).first() if wanted else None
+    return found or visible.filter(slug__in=mine).order_by("slug").first() or _any(actor)
+
+
+def _any(actor: Actor) -> Tenant | None:
+    return tenants_visible_to(actor).order_by("slug").first() if actor.sees_all_tenants else None
+
+
+def _rail(actor: Actor, here: str, tenant: Tenant | None) -> list[RailGroup]:
+    submits = any(member.role != "viewer" for member in actor.memberships)
+    first = RailGroup(
+        "",
+        tuple(
+            RailItem(text, reverse(url), key == here)
+            for key, text, url in EVERYWHERE
+            if key != "submit" or submits
+        ),
+    )
+    if tenant is None:
+        return [first]
+    role = actor.roles.get(tenant.pk)
+    links = tuple(
+        RailItem(text, reverse(url, args=[tenant.slug]), key == here)
+        for key, text, url, right in IN_TENANT
+        if may(actor, right, tenant)
+    )
+    return [
+        first,
+        RailGroup(tenant.slug, links, role.label if role else "", _others(actor, tenant)),
+    ]
+
+
+def _others(actor: Actor, tenant: Tenant) -> tuple[RailItem, ...]:
+    slugs = [member.slug for member in actor.memberships if member.slug != tenant.slug]
+    links = [RailItem(slug, reverse("quotas", args=[slug])) for slug in slugs]
+    if actor.sees_all_tenants:
+        links.append(RailItem(_("All tenants"), reverse("tenant-list")))
+    return tuple(links)
+
+
+def _user_menu() -> list[RailItem]:
+    return [RailItem(_("Your tokens"), reverse("token-list"))]
