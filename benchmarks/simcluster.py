@@ -35,7 +35,9 @@ def percentiles(values: list[float]) -> Json:
     """p50, p95, p99 and maximum in milliseconds of durations in seconds."""
     ordered = sorted(values)
     pick = {50: 0.50, 95: 0.95, 99: 0.99}
-    shown = {f"p{name}_ms": round(ordered[int(len(ordered) * at)] * 1000, 2) for name, at in pick.items()}
+    shown = {
+        f"p{name}_ms": round(ordered[int(len(ordered) * at)] * 1000, 2) for name, at in pick.items()
+    }
     return shown | {"max_ms": round(ordered[-1] * 1000, 2)}
 
 
@@ -47,7 +49,9 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Processor time that the server has used."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_mib(self) -> float:
@@ -147,7 +151,10 @@ async def create_and_bind(count: int) -> None:
 
         async def bind(number: int) -> None:
             name = f"p-{number:06d}"
-            target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": f"gpu-{number % 1000:05d}"}}
+            target = {
+                "metadata": {"name": name},
+                "target": {"kind": "Node", "name": f"gpu-{number % 1000:05d}"},
+            }
             async with session.post(f"{base}/{name}/binding", data=json.dumps(target)) as response:
                 assert response.status == 201, await response.text()
                 await response.read()
@@ -219,7 +226,9 @@ async def _change_at_rate(
             await asyncio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
             patch = {"metadata": {"annotations": {"sent-at": f"{time.time():.6f}"}}}
             name = f"p-{number % pods:06d}"
-            async with session.patch(f"{base}/{name}", data=json.dumps(patch), headers=headers) as reply:
+            async with session.patch(
+                f"{base}/{name}", data=json.dumps(patch), headers=headers
+            ) as reply:
                 await reply.read()
 
     await asyncio.gather(*(worker() for _ in range(32)))

@@ -21,9 +21,17 @@ from scheduler.simcluster.api.server import ApiServer
 from scheduler.simcluster.api.verbs import Verbs
 from scheduler.simcluster.clock import Clock, RunningClock
 from scheduler.simcluster.controllers.budgets import BudgetController
+from scheduler.simcluster.controllers.eviction import OrphanedPods, TaintEviction
+from scheduler.simcluster.controllers.garbage import GarbageCollector
 from scheduler.simcluster.controllers.namespaces import NamespaceController
+from scheduler.simcluster.controllers.nodelife import NodeLifeController
 from scheduler.simcluster.controllers.quotas import QuotaController
+from scheduler.simcluster.controllers.scheduler import DefaultScheduler
+from scheduler.simcluster.controllers.volumes import VolumeController
+from scheduler.simcluster.faults.actions import Actions
+from scheduler.simcluster.faults.catalogue import Injector
 from scheduler.simcluster.faults.control import ControlApi
+from scheduler.simcluster.faults.gate import Gate
 from scheduler.simcluster.kubelet.fleet import Fleet
 from scheduler.simcluster.profiles.model import Profile, load_profile
 from scheduler.simcluster.store.store import Change
@@ -65,21 +73,35 @@ class SimCluster:
             self.world.store.journal = self._note
         self.fleet = Fleet(self.world, self.profile)
         self.verbs = Verbs(self.world, self.fleet, self.access)
-        self.controllers = (
-            QuotaController(self.world),
-            NamespaceController(self.world),
-            BudgetController(self.world),
-        )
+        self.controllers = self._make_controllers()
         self.world.make_namespaces()
         self.fleet.join_all()
         self.world.timers.after(300, self.world.expire_events)
         self.world.timers.settle()
-        self.control = ControlApi(self.world, self.fleet, self.verbs, self.access)
-        self._api = ApiServer(self.world, self.verbs, self.access, self.control.handle)
+        self.gate = Gate(self.world, self.verbs)
+        self.faults = Injector(self.world, Actions(self.fleet), self.gate)
+        self.control = ControlApi(self.world, self.fleet, self.verbs, self.access, self.faults)
+        self._api = ApiServer(self.world, self.verbs, self.access, self.control.handle, self.gate)
         self._runner: web.ServerRunner | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self.port = self.options.port
         self.kubeconfig = ""
+
+    def _make_controllers(self) -> list[object]:
+        world, pods = self.world, self.fleet.pods
+        volumes = VolumeController(world)
+        controllers: list[object] = [
+            QuotaController(world), NamespaceController(world), BudgetController(world),
+            GarbageCollector(world), volumes,
+        ]  # fmt: skip
+        if self.profile.node_controller:
+            volumes.make_classes()
+            controllers += [
+                NodeLifeController(world, pods, self.profile.node_grace_seconds),
+                TaintEviction(world, pods), OrphanedPods(world),
+                DefaultScheduler(world, pods, self.verbs.pods),
+            ]  # fmt: skip
+        return controllers
 
     def _note(self, change: Change) -> None:
         resource = change.resource

@@ -4,11 +4,11 @@ With RBAC off (the default) every caller is an administrator. Tokens are registe
 owner or over the control API; the administrator's is in the kubeconfig.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scheduler.simcluster.api.errors import ApiError, bad_request
+from scheduler.simcluster.api.decoding import parse_object
+from scheduler.simcluster.api.errors import ApiError
 from scheduler.simcluster.api.request import ADMIN, ANONYMOUS, Call, Reply, User, json_reply
 from scheduler.simcluster.store.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -86,11 +86,8 @@ class Access:
 
     def review(self, call: Call) -> Reply:
         """SelfSubjectAccessReview and its kin. Raises ApiError."""
-        try:
-            body: Json = json.loads(call.raw)
-        except ValueError as error:
-            raise bad_request(str(error)) from None
         kind = call.resource.kind
+        body = parse_object(call.raw, call.content_type, kind)
         body |= {"kind": kind, "apiVersion": call.resource.api_version}
         body.setdefault("metadata", {})
         if kind == "SelfSubjectReview":

@@ -6,12 +6,14 @@ from typing import Any
 
 import yaml
 
+from scheduler.simcluster.api import protobuf
 from scheduler.simcluster.api.errors import ApiError, bad_request
 from scheduler.simcluster.schemas.tables import WrongTypeError, clean
 from scheduler.simcluster.store.resources import ResourceType
 
 Json = dict[str, Any]
 JSON_TYPE = "application/json"
+PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
 _BODY_TYPES = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 
@@ -46,6 +48,8 @@ def parse_object(raw: bytes, content_type: str, kind: str) -> Json:
         parsed = parse_yaml(raw)
     elif kind_of_body == JSON_TYPE:
         parsed = _parse_json(raw, kind)
+    elif kind_of_body == PROTOBUF_TYPE:
+        parsed = _parse_protobuf(raw)
     else:
         raise unsupported_media_type(_BODY_TYPES)
     if not isinstance(parsed, dict):
@@ -63,6 +67,16 @@ def parse_yaml(raw: bytes) -> Any:
         return yaml.safe_load(raw)
     except yaml.YAMLError as error:
         raise bad_request(f"error decoding YAML: {error}") from None
+
+
+def _parse_protobuf(raw: bytes) -> Json:
+    try:
+        found = protobuf.decode(raw)
+    except ValueError as error:
+        raise bad_request(f"error decoding protobuf: {error}") from None
+    if found is None:
+        raise unsupported_media_type((JSON_TYPE, "application/yaml"))
+    return found
 
 
 def _json_name(value: Any) -> str:

@@ -11,8 +11,10 @@ from aiohttp import web
 from scheduler.simcluster.api.access import Access
 from scheduler.simcluster.api.discovery import Discovery
 from scheduler.simcluster.api.errors import ApiError
+from scheduler.simcluster.api.openapi import OpenApi
 from scheduler.simcluster.api.request import NOT_A_PATH, Call, Reply, error_reply, parse_path
 from scheduler.simcluster.api.verbs import Stream, Verbs
+from scheduler.simcluster.faults.gate import CutConnection, Gate
 from scheduler.simcluster.world import World
 
 logger = logging.getLogger(__name__)
@@ -29,16 +31,19 @@ class ApiServer:
         verbs: Verbs,
         access: Access,
         control: Control,
-        gate: "Gate | None" = None,
+        gate: Gate,
     ) -> None:
         self._world, self._verbs, self._access = world, verbs, access
         self._control, self._gate = control, gate
         self._discovery = Discovery(world.registry)
+        self._openapi = OpenApi(world.registry, verbs.custom)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         try:
             return await self._answer(request)
+        except CutConnection:
+            return _cut(request)
         except ApiError as error:
             return _response(error_reply(error), [])
         except Exception:
@@ -55,14 +60,14 @@ class ApiServer:
         user = self._access.authenticate(request.headers)
         call = parse_path(parts, self._world.registry)
         if call is None:
-            found = self._discovery.answer(request.path, request.headers.get("Host", ""))
+            found = self._openapi.answer(request.path) if parts[0] == "openapi" else None
+            if found is None:
+                found = self._discovery.answer(request.path, request.headers.get("Host", ""))
             return _response(NOT_A_PATH if found is None else found, [])
         call.method, call.query, call.headers, call.user = (
             request.method, request.query, request.headers, user,
         )  # fmt: skip
         self._access.authorize(call)
-        if self._gate is not None:
-            await self._gate(call, request)
         return await self._run(call, request)
 
     async def _run(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
@@ -76,15 +81,23 @@ class ApiServer:
                     "RequestEntityTooLarge",
                     f"Request entity too large: limit is {MAX_BODY_BYTES}",
                 )
-        found = self._verbs.run(call)
-        self._world.timers.settle()
+        later = await self._gate.before(call)
+        try:
+            found = self._verbs.run(call)
+        finally:
+            self._world.timers.settle()
         if isinstance(found, Stream):
             return await _send_stream(found, request)
+        for fault in later:
+            await self._gate.strike(fault)
         return _response(found, call.warnings)
 
 
-Gate = Callable[[Call, web.BaseRequest], Awaitable[None]]
-"""Where API faults come in: may wait, raise ApiError, or cut the connection."""
+def _cut(request: web.BaseRequest) -> web.Response:
+    """Resets the connection; what is returned never leaves."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
 
 
 async def _send_stream(stream: Stream, request: web.BaseRequest) -> web.StreamResponse:

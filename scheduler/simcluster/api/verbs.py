@@ -19,8 +19,9 @@ from scheduler.simcluster.api.tables import TableMaker, wants_table
 from scheduler.simcluster.api.watching import Watch, error_line, open_watch
 from scheduler.simcluster.api.writing import Writer
 from scheduler.simcluster.controllers.definitions import CustomTypes
+from scheduler.simcluster.exporter.page import MetricsPage
 from scheduler.simcluster.kubelet.fleet import Fleet
-from scheduler.simcluster.store.resources import BINDINGS, PODS
+from scheduler.simcluster.store.resources import BINDINGS, NODES, PODS
 from scheduler.simcluster.world import World
 
 Json = dict[str, Any]
@@ -51,6 +52,7 @@ class Verbs:
         self.reader = Reader(world.store)
         self.writer = Writer(world, self.custom)
         self.pods = PodCalls(world)
+        self.metrics = MetricsPage(world, fleet)
         self.watches: set[Watch] = set()
 
     def run(self, call: Call) -> Reply | Stream:
@@ -142,6 +144,8 @@ class Verbs:
             return self._part(call)
         if call.resource is PODS:
             return self._pod_part(call)
+        if call.resource is NODES:
+            return self.metrics.proxy(call)
         raise _refused(call)
 
     def _part(self, call: Call) -> Reply:

@@ -129,6 +129,11 @@ class Watch:
         self.aborted = reset
         self._wake.set()
 
+    def hush(self, *, silent: bool) -> None:
+        """Stops sending, though open; or sends again, with all that was held back."""
+        self.silent = silent
+        self._wake.set()
+
     def close(self) -> None:
         """Takes the watch off the collection."""
         if self._on_change in self._collection.listeners:

@@ -4,6 +4,7 @@ from scheduler.simcluster.kubelet.node import STATUS_SECONDS, Kubelet
 from scheduler.simcluster.nodes.build import node_body
 from scheduler.simcluster.nodes.machine import Machine, make_machine
 from scheduler.simcluster.profiles.model import Profile
+from scheduler.simcluster.store.index import PodsByNode
 from scheduler.simcluster.store.resources import NODES, PODS
 from scheduler.simcluster.store.store import DELETED, Change
 from scheduler.simcluster.world import World
@@ -17,6 +18,7 @@ class Fleet:
     def __init__(self, world: World, profile: Profile) -> None:
         self.world, self.profile = world, profile
         self.kubelets: dict[str, Kubelet] = {}
+        self.pods = PodsByNode(world.store)
         self._slot = 0
 
     def join_all(self) -> None:
@@ -32,7 +34,7 @@ class Fleet:
             self.world.timers.after(STATUS_SECONDS, self._post_all)
 
     def _join(self, machine: Machine) -> None:
-        kubelet = Kubelet(self.world, machine, self.profile)
+        kubelet = Kubelet(self.world, machine, self.profile, self.pods)
         self.kubelets[machine.name] = kubelet
         self.register(kubelet)
 

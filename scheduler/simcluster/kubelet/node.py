@@ -11,6 +11,7 @@ from scheduler.simcluster.kubelet.run import PodRun
 from scheduler.simcluster.nodes.build import status_of
 from scheduler.simcluster.nodes.machine import Machine
 from scheduler.simcluster.profiles.model import Profile
+from scheduler.simcluster.store.index import PodsByNode
 from scheduler.simcluster.store.resources import LEASES, NODES, PODS
 from scheduler.simcluster.store.store import Key, Stored
 from scheduler.simcluster.world import Subject, World
@@ -24,8 +25,8 @@ STATUS_SECONDS = 300.0
 class Kubelet:
     """The kubelet of one machine."""
 
-    def __init__(self, world: World, machine: Machine, profile: Profile) -> None:
-        self.world, self.machine, self._profile = world, machine, profile
+    def __init__(self, world: World, machine: Machine, profile: Profile, pods: PodsByNode) -> None:
+        self.world, self.machine, self._profile, self._pods = world, machine, profile, pods
         self.runs: dict[str, PodRun] = {}
         self.by_key: dict[Key, PodRun] = {}
         self.used: dict[str, int] = {}
@@ -202,7 +203,6 @@ class Kubelet:
         self.missed = False
         for run in list(self.runs.values()):
             self.publish(run)
-        pods = self.world.store.collection(PODS).objects
-        keys = {key for key, item in pods.items() if item.body["spec"].get("nodeName") == self.name}
+        keys = {stored.key for stored in self._pods.on(self.name)}
         for key in sorted(keys | set(self.by_key)):
             self.sync(key)

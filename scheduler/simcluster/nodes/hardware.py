@@ -8,9 +8,6 @@ import uuid
 from dataclasses import dataclass, field
 from random import Random
 
-IGNORED_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that NVIDIA's device plugin never acts on (internal/rm/health.go)."""
-
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:

@@ -70,6 +70,8 @@ class Profile:
     start_seconds: tuple[float, float] = (0.1, 0.4)
     default_run_seconds: float = 60.0
     lease_seconds: float = 10.0
+    node_grace_seconds: float = 40.0
+    """How long a node may be silent before it is Unknown."""
     node_controller: bool = True
 
     @property

@@ -140,6 +140,7 @@ class Store:
     def __init__(self) -> None:
         self.version = 1
         self.journal: Callable[[Change], None] | None = None
+        self._listeners: list[Listener] = []
         self._collections: dict[tuple[str, str], Collection] = {}
 
     def collection(self, resource: ResourceType) -> Collection:
@@ -199,6 +200,10 @@ class Store:
         set a timer for what it wants to do."""
         self.collection(resource).listeners.append(listener)
 
+    def listen_all(self, listener: Listener) -> None:
+        """Calls `listener` right after every commit of any kind."""
+        self._listeners.append(listener)
+
     def unlisten(self, resource: ResourceType, listener: Listener) -> None:
         """No longer calls `listener`."""
         self.collection(resource).listeners.remove(listener)
@@ -214,5 +219,7 @@ class Store:
 
     def _commit(self, collection: Collection, change: Change) -> None:
         collection.record(change)
+        for listener in self._listeners:
+            listener(change)
         if self.journal is not None:
             self.journal(change)
