@@ -206,16 +206,16 @@ class Connection:
             connect=self._limits.connect_seconds,
             sock_connect=self._limits.connect_seconds,
         )
-        request = self._open_session().get(
-            self._credentials.base_url + path,
-            params=params,
-            headers=headers,
-            timeout=timeout,
-            server_hostname=self._credentials.server_hostname,
-        )
         try:
             # Headers of a watch come at once; a server that withholds them is away.
-            response = await asyncio.wait_for(request, self._limits.call_seconds)
+            async with asyncio.timeout(self._limits.call_seconds):
+                response = await self._open_session().get(
+                    self._credentials.base_url + path,
+                    params=params,
+                    headers=headers,
+                    timeout=timeout,
+                    server_hostname=self._credentials.server_hostname,
+                )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._meter("WATCH", 0, 0.0)
             raise _no_answer(error) from error

@@ -184,7 +184,8 @@ class Watch(Generic[Seen]):
         rest = b""
         while True:
             try:
-                chunk = await asyncio.wait_for(reader.readany(), self._pace.stall_seconds)
+                async with asyncio.timeout(self._pace.stall_seconds):
+                    chunk = await reader.readany()
             except TimeoutError as error:
                 raise _StalledError(f"silent for {self._pace.stall_seconds:.0f} s") from error
             if not chunk:

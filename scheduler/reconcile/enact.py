@@ -75,6 +75,27 @@ def identity_of(order: Order) -> tuple[str, object]:
     raise TypeError(f"not to be carried out: {order!r}")
 
 
+def again_after(order: Order) -> results.Result | None:
+    """What makes the next tick look again at whatever the order was for."""
+    match order:
+        case Cordon(node=node):
+            return results.LookAtNode(node)
+        case Delete(key=None):
+            return None  # a leftover: the next full pass meets it again
+        case Delete(key=key) if key is not None:
+            return results.Again(key)
+        case (
+            LaunchOrder(key=key)
+            | Bind(key=key)
+            | KeepLog(key=key)
+            | Notify(key=key)
+            | RemoveObjects(key=key)
+            | CheckStart(key=key)
+        ):
+            return results.Again(key)
+    raise TypeError(f"not to be carried out: {order!r}")
+
+
 @dataclass(slots=True)
 class Enactor:
     """`applied`: namespaces as this process has made them. `log_failures`: by pod's uid."""
@@ -98,31 +119,15 @@ class Enactor:
             self._failures.pop(identity, None)
         except KubeError as error:
             await self._back_off(identity, error)
-            self._report_again(order)
+            again = again_after(order)
+            if again is not None:
+                self.report(again)
 
     async def _back_off(self, identity: tuple[str, object], error: KubeError) -> None:
         count = self._failures.get(identity, 0) + 1
         self._failures[identity] = count
         logger.warning("%s %s: %s", *identity, error)
         await asyncio.sleep(self.connection.delay_seconds(count, error.retry_after_seconds))
-
-    def _report_again(self, order: Order) -> None:
-        match order:
-            case Cordon(node=node):
-                self.report(results.LookAtNode(node))
-            case Delete(key=None):
-                pass  # a leftover: the next full pass meets it again
-            case Delete(key=key) if key is not None:
-                self.report(results.Again(key))
-            case (
-                LaunchOrder(key=key)
-                | Bind(key=key)
-                | KeepLog(key=key)
-                | Notify(key=key)
-                | RemoveObjects(key=key)
-                | CheckStart(key=key)
-            ):
-                self.report(results.Again(key))
 
     async def _do(self, order: Order) -> None:
         match order:

@@ -344,7 +344,9 @@ def exit_code_of(attempt: AttemptLife, cause: EndedBy) -> int | None:
         return 0
     if cause not in (EndedBy.FAILED, EndedBy.START_FAILED):
         return None
-    failed = [(p.ended_at, p.rank, p.exit_code) for p in attempt.placements if p.exit_code]
+    # Kubernetes' times are whole seconds: what we ended ourselves may bear the same one.
+    own = [p for p in attempt.placements if p.delete_sent_at is None]
+    failed = [(p.ended_at, p.rank, p.exit_code) for p in own if p.exit_code]
     return min((f for f in failed if f[0] is not None), default=(None, 0, None))[2]
 
 

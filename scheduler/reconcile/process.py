@@ -35,7 +35,7 @@ from scheduler.kube.watching import (
     WatchState,
 )
 from scheduler.reconcile.books import Books
-from scheduler.reconcile.enact import Enactor, identity_of
+from scheduler.reconcile.enact import Enactor, again_after, identity_of
 from scheduler.reconcile.logs import LogStore
 from scheduler.reconcile.results import Result
 from scheduler.reconcile.tick import Given, Orders, Ticker
@@ -97,6 +97,7 @@ class ClusterProcess:
             self._watch(PODS, pace),
         )
         self._under_way: dict[Identity, asyncio.Task[None]] = {}
+        self._skipped: dict[Identity, Result | None] = {}
         self._database = ThreadPoolExecutor(1, thread_name_prefix="database")
         self._stopping = threading.Event()
 
@@ -111,6 +112,10 @@ class ClusterProcess:
                 group.create_task(self._read_pods())
                 group.create_task(self._follow_log())
                 group.create_task(self._tick_for_ever())
+
+    def wake(self) -> None:
+        """Tick now; to be called in the process's event loop."""
+        self._inbox.bell.set()
 
     def _watch(self, kind: Kind[T], pace: Pace | None) -> Watch[T]:
         return Watch(
@@ -176,10 +181,10 @@ class ClusterProcess:
     async def _wait(self, due: datetime) -> None:
         """Until something comes in, or a moment is due."""
         seconds = (due - self._clock()).total_seconds()
+        # Not wait_for: Python 3.11's loses a cancellation that comes together with the bell.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(
-                self._inbox.bell.wait(), min(max(seconds, 0.0), LONGEST_WAIT_SECONDS)
-            )
+            async with asyncio.timeout(min(max(seconds, 0.0), LONGEST_WAIT_SECONDS)):
+                await self._inbox.bell.wait()
         await asyncio.sleep(GATHER_SECONDS)
 
     async def _tick(self) -> Orders:
@@ -209,11 +214,15 @@ class ClusterProcess:
         return await asyncio.get_running_loop().run_in_executor(self._database, work)
 
     def _start(self, orders: Orders, under_way: frozenset[Identity]) -> None:
-        """Begin what is not under way. What was when the tick began is not begun again: the rows
-        did not know its outcome yet, and the next tick will."""
+        """Begin what is not under way. What was when the tick began is not begun again, for the
+        rows may not have known its outcome: it is looked at again once it is done."""
         for order in orders.actions:
             identity = identity_of(order)
-            if identity not in under_way:
+            if identity in self._under_way:
+                self._skipped[identity] = again_after(order)
+            elif identity in under_way:
+                self._look_again(again_after(order))
+            else:
                 self._begin(identity, partial(self._enactor.carry_out, order))
         for name, wanted in orders.namespaces.items():
             if self._enactor.applied.get(name) != wanted:
@@ -226,8 +235,13 @@ class ClusterProcess:
         self._under_way[identity] = task
         task.add_done_callback(partial(self._done, identity))
 
+    def _look_again(self, result: Result | None) -> None:
+        if result is not None:
+            self._report(result)
+
     def _done(self, identity: Identity, task: asyncio.Task[None]) -> None:
         self._under_way.pop(identity, None)
+        self._look_again(self._skipped.pop(identity, None))
         if not task.cancelled() and (error := task.exception()) is not None:
             # A defect of ours, not a refusal: the attempt is met again by the next full pass.
             logger.error("%s %s failed", *identity, exc_info=error)

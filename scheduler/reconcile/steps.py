@@ -152,8 +152,15 @@ def _call_service(
         case Conclude(ended_by, message, exit_code):
             end_attempt(row, ended_by=ended_by, message=message, exit_code=exit_code, now=now)
             books.starts.forget(attempt.key)
-            never_made = [p.id for p in attempt.placements if not p.pod_uid and not p.gone_at]
-            Placement.objects.filter(pk__in=never_made).update(gone_at=now)
+            _forget_never_made(attempt, now)
+
+
+def _forget_never_made(attempt: AttemptLife, now: datetime) -> None:
+    """Placements that never had a pod: there is nothing of them to wait for."""
+    ids = [p.id for p in attempt.placements if not p.pod_uid and p.gone_at is None]
+    if ids:
+        release_placements([Placement(pk=pk) for pk in ids], now)
+        Placement.objects.filter(pk__in=ids).update(gone_at=now)
 
 
 def _row(attempt: AttemptLife) -> Attempt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+
+import httpx
 
 from controlplane.common import log
 from queues.models import Attempt, Cluster, Job, Level, Placement, Queue
@@ -40,9 +43,6 @@ class ShiftedClock:
     def __call__(self) -> datetime:
         return datetime.now(UTC) + self.shift
 
-    def forward(self, seconds: float) -> None:
-        self.shift += timedelta(seconds=seconds)
-
 
 class RunningProcess:
     """A `ClusterProcess` in a thread with an event loop of its own."""
@@ -68,6 +68,10 @@ class RunningProcess:
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._ended.result(20)
         self._thread.join(20)
+
+    def wake(self) -> None:
+        if self._loop is not None and self.process is not None:
+            self._loop.call_soon_threadsafe(self.process.wake)
 
     def _run(self) -> None:
         try:
@@ -108,6 +112,12 @@ class World:
         if self.running is not None:
             running, self.running = self.running, None
             running.stop()
+
+    def forward(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.shift += timedelta(seconds=seconds)
+        if self.running is not None:
+            self.running.wake()
 
     def submit(self, replicas: int = 1, gpus: int = 8, **changes: Any) -> Job:
         annotations = {
@@ -168,13 +178,79 @@ class World:
         raw = self.sim.call(_pods)
         return [pod for pod in map(parse_pod, raw) if pod.namespace.startswith("muster-")]
 
+    def api(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
+        """One call as the cluster's administrator."""
+        response = httpx.request(
+            method,
+            self.sim.url + path,
+            content=None if body is None else json.dumps(body),
+            headers={
+                "Authorization": f"Bearer {self.sim.cluster.admin_token}",
+                "Content-Type": kind,
+            },
+            timeout=10,
+        )
+        assert response.status_code < 400, response.text
+        return response.json()
+
+    def delete_pod(self, pod: PodSeen, grace_seconds: int = 1) -> None:
+        """As a person does by kubectl."""
+        self.api(
+            "DELETE",
+            f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}",
+            {"gracePeriodSeconds": grace_seconds},
+        )
+
+    def lose_node(self, name: str) -> None:
+        """Power off: the kubelet is silent, and the node controller says so."""
+        self.sim.call(lambda sim: sim.fleet.kubelets[name].power_off())
+        self.set_ready(name, "Unknown", "NodeStatusUnknown")
+
+    def set_ready(self, name: str, status: str, reason: str) -> None:
+        now = self.clock().strftime("%Y-%m-%dT%H:%M:%SZ")
+        node = self.api("GET", f"/api/v1/nodes/{name}")
+        conditions = node["status"]["conditions"]
+        for condition in conditions:
+            if condition["type"] == "Ready":
+                condition |= {"status": status, "reason": reason, "lastTransitionTime": now}
+        self.api(
+            "PATCH",
+            f"/api/v1/nodes/{name}/status",
+            {"status": {"conditions": conditions}},
+            "application/merge-patch+json",
+        )
+
+    def make_foreign_pod(self, node: str, gpus: int, name: str = "foreign") -> None:
+        """Somebody else's pod, bound around everybody."""
+        self.api(
+            "POST",
+            "/api/v1/namespaces/default/pods",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "annotations": {"sim.muster.dev/run-seconds": "forever"},
+                },
+                "spec": {
+                    "nodeName": node,
+                    "restartPolicy": "Never",
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "busybox",
+                            "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+                        }
+                    ],
+                },
+            },
+        )
+
     def attempt(self, job: Job) -> Attempt:
         return job.attempts.order_by("-number")[0]
 
 
 def _pods(sim: Any) -> list[dict[str, Any]]:
-    import json  # noqa: PLC0415
-
     resource = next(
         c for c in sim.world.store.collections() if c.resource.qualified.startswith("pods")
     )
