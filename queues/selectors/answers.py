@@ -15,7 +15,7 @@ from django.db.models import F, QuerySet
 from queues.lifecycle import Phase
 from queues.models import Attempt, Estimate, Job, JobRole, Placement
 from queues.quantities import cpu_text, memory_text
-from queues.selectors.jobs import JOB_PARTS
+from queues.selectors.jobs import JOB_PARTS, job_of, jobs_visible_to
 from queues.selectors.waiting import Waiting, waiting_of
 from queues.specs import MAIN_ROLE
 from tenants.access import Actor
@@ -26,6 +26,17 @@ Answer = dict[str, Any]
 def with_answer_parts(jobs: QuerySet[Job]) -> QuerySet[Job]:
     """The query that `job_answers` wants."""
     return jobs.select_related(*JOB_PARTS).prefetch_related("roles", "dependencies")
+
+
+def job_with_parts(actor: Actor, job_id: str) -> Job:
+    """The job, ready to be answered. Raises NotVisibleError, hidden or unknown alike."""
+    return job_of(actor, job_id, with_answer_parts)
+
+
+def jobs_with_parts(actor: Actor, ids: Sequence[str]) -> list[Job]:
+    """The visible ones of these jobs, ready to be answered, in the order of `ids`."""
+    rows = with_answer_parts(jobs_visible_to(actor)).in_bulk(ids)
+    return [rows[job_id] for job_id in ids if job_id in rows]
 
 
 def job_answer(actor: Actor, job: Job) -> Answer:

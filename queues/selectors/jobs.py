@@ -1,6 +1,6 @@
 """Which jobs an actor may see, where they stand in line, how many there are. Read by API, pages and live hub."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.db import connection
@@ -22,11 +22,18 @@ def jobs_visible_to(actor: Actor) -> QuerySet[Job]:
     return Job.objects.filter(visible_tenants(actor))
 
 
-def job_of(actor: Actor, job_id: str) -> Job:
-    """The job with its tenant, queue, cluster, user and preset. Raises NotVisibleError, hidden or unknown alike."""
+def with_job_parts(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """With tenant, queue, cluster, user and preset."""
+    return jobs.select_related(*JOB_PARTS)
+
+
+def job_of(
+    actor: Actor, job_id: str, with_parts: Callable[[QuerySet[Job]], QuerySet[Job]] = with_job_parts
+) -> Job:
+    """The job, with as much of it loaded as `with_parts` says. Raises NotVisibleError, hidden or unknown alike."""
     found = None
     if _may_be_an_id(job_id):
-        found = jobs_visible_to(actor).select_related(*JOB_PARTS).filter(pk=job_id).first()
+        found = with_parts(jobs_visible_to(actor)).filter(pk=job_id).first()
     if found is None:
         raise no_such_job(job_id)
     return found

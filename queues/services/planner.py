@@ -4,7 +4,7 @@
 503 rather than guessed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from controlplane.common.errors import UnavailableError
 from queues.models import Job
 from queues.specs import JobSpec
+from tenants.models import Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Never:
 
 
 class Planner(Protocol):
-    """What a planner answers. Both may raise UnavailableError."""
+    """What a planner answers. Each may raise UnavailableError."""
 
     def never(self, specs: Sequence[JobSpec], user: str, now: datetime) -> list[Never | None]:
         """For each job why it can never run, None where it can (or may have to wait)."""
@@ -34,6 +35,11 @@ class Planner(Protocol):
         self, job: Job, max_runtime_seconds: int | None, now: datetime
     ) -> str | None:
         """A sentence that says why a running job's limit may not become so long, None where it may."""
+
+    def check_quota_plan(
+        self, tenant: Tenant, sent: Mapping[str, Any], plan_id: str, now: datetime
+    ) -> None:
+        """Raise ConflictError `plan_changed`, with the new plan, unless these quotas still lead to `plan_id`."""
 
 
 class NoPlanner:
@@ -48,6 +54,12 @@ class NoPlanner:
     ) -> str | None:
         """Nobody knows."""
         raise UnavailableError(_("Nobody can say at the moment whether the job may run longer."))
+
+    def check_quota_plan(
+        self, tenant: Tenant, sent: Mapping[str, Any], plan_id: str, now: datetime
+    ) -> None:
+        """Nobody knows."""
+        raise UnavailableError(_("Nobody can say at the moment whether the plan still holds."))
 
 
 _registered: list[Planner] = [NoPlanner()]
