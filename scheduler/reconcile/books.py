@@ -12,9 +12,9 @@ from datetime import datetime
 from controlplane.common import log
 from queues.models import Cluster, Flavor, Level, Placement
 from scheduler.kube.namespaces import NamespaceWanted
+from scheduler.logstore import LogStore
 from scheduler.reconcile.ends import NodeStanding, Stop
 from scheduler.reconcile.ledger import AttemptLife, Ledger
-from scheduler.reconcile.logs import LogStore
 from scheduler.reconcile.node_rows import FlavorRule, Policy
 from scheduler.reconcile.nodes import ForeignBook, NodeBook, namespace_tenants
 from scheduler.reconcile.placements import RowChanges

@@ -34,9 +34,10 @@ from scheduler.kube.services import (
     secret_manifest,
     service_manifest,
 )
+from scheduler.logstore import LogStore
 from scheduler.reconcile import results
 from scheduler.reconcile.describe import MASTER_PORT, attempt_name, gang_manifests
-from scheduler.reconcile.logs import LogStore, keep, keep_to_the_end
+from scheduler.reconcile.logs import keep, keep_to_the_end
 from scheduler.reconcile.orders import LaunchOrder
 from scheduler.reconcile.wanted import (
     Action,

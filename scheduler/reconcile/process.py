@@ -34,9 +34,9 @@ from scheduler.kube.watching import (
     Watch,
     WatchState,
 )
+from scheduler.logstore import LogStore
 from scheduler.reconcile.books import Books
 from scheduler.reconcile.enact import Enactor, again_after, identity_of
-from scheduler.reconcile.logs import LogStore
 from scheduler.reconcile.results import Result
 from scheduler.reconcile.tick import Given, Orders, Ticker
 from scheduler.reconcile.view import AttemptKey

@@ -14,6 +14,7 @@ from queues.lifecycle import EndedBy
 from scheduler.kube.manifests import NOTICE_ANNOTATION, SCHEDULER
 from scheduler.kube.pods import PodKey
 from scheduler.kube.seen import OUR_PREFIX, PodSeen
+from scheduler.logstore import LogKey
 from scheduler.reconcile.ends import time_limit_at
 from scheduler.reconcile.ledger import AttemptLife, PlacementLife
 from scheduler.reconcile.view import AttemptKey
@@ -49,17 +50,6 @@ class Bind:
 
     key: AttemptKey
     bindings: tuple[Binding, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LogKey:
-    """Which replica's log: the parts of its place in the log store."""
-
-    tenant: str
-    job: str
-    attempt: int
-    role: str
-    replica: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,7 @@ async def test_delay_grows_with_jitter_and_stays_bounded() -> None:
     limits = Limits(first_delay_seconds=1.0, longest_delay_seconds=8.0)
     for jitter in (0.0, 0.5, 1.0):
         connection = Connection(
-            Credentials("http://x", None), limits=limits, jitter=lambda j=jitter: j
+            Credentials("http://x", None), limits=limits, jitter=partial(float, jitter)
         )
         delays = [connection.delay_seconds(n) for n in range(1, 40)]
         assert delays == sorted(delays)

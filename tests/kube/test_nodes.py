@@ -7,7 +7,7 @@ import pytest
 from scheduler.kube.errors import Conflict, Invalid
 from scheduler.kube.nodes import add_taint, read_node, remove_taint, set_cordon
 from scheduler.kube.seen import TaintSeen
-from tests.kube.replay import body_of, json_answer, scripted_server
+from tests.kube.replay import Answer, body_of, json_answer, scripted_server
 
 STALE = "replace with a stale resourceVersion"
 BAD = TaintSeen("muster.dev/unhealthy", "xid-79", "NoSchedule")
@@ -54,7 +54,7 @@ async def test_stale_version_is_read_again() -> None:
 
 
 async def test_endless_conflict_is_told() -> None:
-    answers = [json_answer(node()), STALE] * 5
+    answers: list[str | Answer] = [json_answer(node()), STALE] * 5
     async with scripted_server(*answers) as (script, connection):
         with pytest.raises(Conflict):
             await add_taint(connection, "gpu-01", BAD)

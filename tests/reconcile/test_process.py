@@ -11,8 +11,8 @@ from queues.lifecycle import EndedBy
 from queues.models import Cluster, Job, Placement
 from queues.services.attempts import stop_attempt
 from scheduler.kube.seen import PodSeen
+from scheduler.logstore import LogKey
 from scheduler.models import ClusterState, ForeignPod, Node
-from scheduler.reconcile.wanted import LogKey
 from tests.reconcile.world import World, nodes_in, seats_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite]

@@ -22,9 +22,9 @@ from scheduler.kube.connection import Connection, Limits
 from scheduler.kube.credentials import load_credentials
 from scheduler.kube.parse import parse_pod
 from scheduler.kube.seen import PodSeen
+from scheduler.logstore import LogStore
 from scheduler.loop.cycle import ClusterLoop
 from scheduler.models import Node, Seat
-from scheduler.reconcile.logs import LogStore
 from scheduler.reconcile.process import ClusterProcess
 from scheduler.simcluster.background import ThreadedSimCluster
 from tenants.models import User
@@ -50,7 +50,9 @@ class RunningProcess:
     def __init__(
         self, cluster: Cluster, kubeconfig: str, store: LogStore, clock: ShiftedClock
     ) -> None:
-        self._make = lambda kube: ClusterProcess(cluster, kube, store, clock=clock)
+        self._make: Callable[[Connection], ClusterProcess] = lambda kube: ClusterProcess(
+            cluster, kube, store, clock=clock
+        )
         self._kubeconfig = Path(kubeconfig)
         self._ended: Future[None] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,7 +150,7 @@ class World:
             self.loop = ClusterLoop(self.cluster.pk, self.cluster.name, "test")
         self.loop.tick(self.clock())
 
-    def until(self, what: Callable[[], T], seconds: float = 15.0, *, plan: bool = True) -> T:
+    def until(self, what: Callable[[], T | None], seconds: float = 15.0, *, plan: bool = True) -> T:
         """Plan and look until `what` is true; its value."""
         deadline = time.monotonic() + seconds
         while True:

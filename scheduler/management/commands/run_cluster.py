@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from queues.models import Cluster
 from scheduler.kube.connection import Connection
 from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
-from scheduler.reconcile.logs import LogStore
+from scheduler.logstore import LogStore
 from scheduler.reconcile.process import ClusterProcess
 
 
