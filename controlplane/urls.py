@@ -3,6 +3,7 @@
 from django.urls import include, path
 
 from controlplane.common import answers, health
+from controlplane.common.design import design
 
 handler400 = answers.bad_request
 handler403 = answers.forbidden
@@ -15,6 +16,7 @@ urlpatterns = [
     path("metrics", health.metrics, name="metrics"),
     path("api/v1/", include("controlplane.api")),
     path("accounts/", include("allauth.urls")),
+    path("design/", design, name="design"),
     path("i18n/", include("django.conf.urls.i18n")),
     path("", include("scheduler.urls")),
     path("", include("queues.urls")),

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from queues.views import job, jobs, quotas, submit
+from queues.views import job, jobs, queues, quotas, submit
 
 urlpatterns = [
     path("jobs/", jobs.job_list, name="job-list"),
@@ -15,4 +15,6 @@ urlpatterns = [
     path(
         "tenants/<slug:slug>/quotas/requests/<int:pk>/", quotas.decide_request, name="quota-decide"
     ),
+    path("tenants/<slug:slug>/queues/", queues.queue_list, name="queue-list"),
+    path("tenants/<slug:slug>/queues/<slug:name>/", queues.queue_page, name="queue"),
 ]

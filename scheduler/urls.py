@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scheduler.views import answers, maps, nodes, now, previews
+from scheduler.views import answers, logs, maps, nodes, now, previews
 
 urlpatterns = [
     path("", now.now_page, name="now"),
@@ -10,8 +10,10 @@ urlpatterns = [
     path("map/<str:cluster>/", maps.cluster_map, name="cluster-map"),
     path("nodes/", nodes.node_list, name="node-list"),
     path("nodes/<str:cluster>/<str:name>/", nodes.node_page, name="node"),
+    path("nodes/<str:cluster>/<str:name>/cordon/", nodes.cordon, name="node-cordon"),
     path("nodes/<str:cluster>/<str:name>/brief/", maps.node_brief, name="node-brief"),
     path("jobs/new/verdict/", answers.job_verdict, name="job-verdict"),
+    path("jobs/<str:job_id>/log/", logs.job_log, name="job-log"),
     path("jobs/<str:job_id>/explain/", answers.job_explanation, name="job-explain"),
     path("tenants/<slug:slug>/quotas/preview/", previews.quota_preview, name="quota-preview"),
 ]

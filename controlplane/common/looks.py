@@ -73,6 +73,12 @@ NODES: Mapping[str, Look] = {
     "unmanaged": Look("off", pgettext_lazy("node", "not managed")),
 }
 
+QUEUES: Mapping[str, Look] = {
+    "open": Look("pending", pgettext_lazy("queue", "open")),
+    "held": Look("held", pgettext_lazy("queue", "held")),
+    "closed": Look("cancelled", pgettext_lazy("queue", "closed")),
+}
+
 # What a pod is doing, in Kubernetes' words.
 PODS: Mapping[str, Look] = {
     "Pending": Look("starting", pgettext_lazy("pod", "pending")),

@@ -41,8 +41,8 @@ PHASE_WORDS: Mapping[str, Promise] = {
 
 def event_look(kind: str, numbers: Mapping[str, Any]) -> Look:
     """The look of an event: that of the phase or outcome that it tells of."""
-    outcome, phase = numbers.get("outcome"), numbers.get("to")
-    known = OUTCOMES.get(str(outcome)) or PHASES.get(str(phase))
+    outcome, phase, ended = numbers.get("outcome"), numbers.get("to"), numbers.get("ended_by")
+    known = OUTCOMES.get(str(outcome)) or PHASES.get(str(phase)) or ENDINGS.get(str(ended))
     return known or Look(EVENT_GLYPHS.get(kind, "info"), kind)
 
 

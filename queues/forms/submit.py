@@ -430,10 +430,10 @@ def limit_help(offer: QueueOffer | None) -> str:
         return ""
     default, longest = offer.default_max_runtime_seconds, offer.longest_max_runtime_seconds
     if default is None and longest is None:
-        return _now("none from queue {queue}").format(queue=offer.queue)
-    text = _now("left empty: {default} from queue {queue}")
+        return _now("None from queue {queue}.").format(queue=offer.queue)
+    text = _now("Left empty: {default}, from queue {queue}.")
     if longest is not None:
-        text = _now("left empty: {default}, at most {longest}, from queue {queue}")
+        text = _now("Left empty: {default}, at most {longest}, from queue {queue}.")
     return text.format(
         default=texts.span_text(default or longest),
         longest=texts.span_text(longest),

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.common.errors import NotVisibleError
 from controlplane.common.looks import NODES
@@ -15,6 +18,7 @@ from controlplane.common.pages import Page
 from queues.models import Cluster
 from scheduler.models import ForeignPod, Node
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
+from scheduler.services.nodes import cordon_node, node_of, uncordon_node
 from scheduler.views.maps import cluster_of
 from tenants.access import Actor, Right, may
 from tenants.selectors import events_visible_to
@@ -124,6 +128,16 @@ def node_page(request: HttpRequest, actor: Actor, cluster: str, name: str) -> Ht
     }
     frame = Frame("nodes", topics=(f"map:{found.name}",))
     return render_page(request, actor, "scheduler/node.html", context, frame)
+
+
+@require_POST
+@page
+def cordon(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpResponse:
+    """Cordon or uncordon, with the reason; back to the node's page."""
+    act = uncordon_node if request.POST.get("do") == "uncordon" else cordon_node
+    act(actor, node_of(cluster, name), request.POST.get("reason", ""), timezone.now())
+    messages.success(request, _("Done; Kubernetes follows within a second."))
+    return redirect("node", cluster, name)
 
 
 def _foreign(actor: Actor, cluster: Cluster, node: str) -> list[ForeignPod]:

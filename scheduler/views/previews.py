@@ -1,6 +1,6 @@
 """The preview of a quota change: fits or not, and which jobs it would start, delay or evict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ def quota_preview(request: HttpRequest, actor: Actor, slug: str) -> HttpResponse
     context: dict[str, Any] = {}
     try:
         draft = draft_quotas(actor, tenant, wanted)
-        context = _previewed(actor, tenant, draft, wanted)
+        context = _previewed(actor, tenant, draft)
     except UnavailableError as error:
         context["error"] = error
     except ApplicationError as error:
@@ -66,13 +66,11 @@ def _place(pointer: str) -> str:
     return f"{last} " if last and not last.isdecimal() else ""
 
 
-def _previewed(
-    actor: Actor, tenant: Tenant, draft: QuotaDraft, wanted: Mapping[str, Any]
-) -> dict[str, Any]:
+def _previewed(actor: Actor, tenant: Tenant, draft: QuotaDraft) -> dict[str, Any]:
     if not draft.flavor_ids:
         return {"nothing": True}
     clusters = Cluster.objects.filter(flavors__in=draft.flavor_ids).distinct().order_by("name")
-    found = [preview_quotas(actor, tenant, cluster, wanted) for cluster in clusters]
+    found = [preview_quotas(actor, tenant, cluster, draft.after) for cluster in clusters]
     over = [_over(name, flavor, gpus) for each in found for name, flavor, gpus in each.over]
     return {
         "over": over,

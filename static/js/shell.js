@@ -24,6 +24,7 @@
       input.dispatchEvent(new Event("input", { bubbles: true }));
     }
     for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+    at("[data-close]")?.closest("dialog")?.close();
     if (event.target instanceof HTMLDialogElement) event.target.close();
   });
 

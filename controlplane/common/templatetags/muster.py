@@ -69,6 +69,12 @@ def node_state(state_word: str) -> SafeString:
 
 
 @register.simple_tag
+def queue_state(state_word: str) -> SafeString:
+    """The chip of a queue: open, held or closed."""
+    return chip(looks.QUEUES.get(state_word) or looks.Look("off", state_word))
+
+
+@register.simple_tag
 def pod_state(phase: str) -> SafeString:
     """The chip of a pod, by its Kubernetes phase."""
     return chip(looks.PODS.get(phase) or looks.Look("off", phase))
