@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from controlplane.processes.spec import ProcessSpec
 
 MANAGE = (sys.executable, "manage.py")
-CELERY = (sys.executable, "-m", "celery", "-A", "controlplane")
+# Django's checks load every page and every door: `make check` runs them, and a process that has no doors need not.
+CELERY = (sys.executable, "-m", "celery", "-A", "controlplane", "--skip-checks")
 
 
 def web(host: str, port: int) -> ProcessSpec:
@@ -33,12 +34,14 @@ def beat() -> ProcessSpec:
 
 def cluster(name: str) -> ProcessSpec:
     """Watches one Kubernetes cluster and makes it look like the rows."""
-    return ProcessSpec(f"cluster-{name}", (*MANAGE, "run_cluster", "--cluster", name))
+    return ProcessSpec(
+        f"cluster-{name}", (*MANAGE, "run_cluster", "--skip-checks", "--cluster", name)
+    )
 
 
 def whatif() -> ProcessSpec:
     """Answers "would this fit?" from a warm snapshot."""
-    return ProcessSpec("whatif", (*MANAGE, "run_whatif"))
+    return ProcessSpec("whatif", (*MANAGE, "run_whatif", "--skip-checks"))
 
 
 def control_plane(host: str, port: int, clusters: Iterable[str]) -> list[ProcessSpec]:

@@ -52,6 +52,7 @@ class Stack:
 
     def kill(self, name: str) -> int:
         """`kill -9` one process; answers the pid it had."""
+        wait_until(lambda: name in self.pids(), 30)
         pid = self.pids()[name]
         os.kill(pid, signal.SIGKILL)
         return pid

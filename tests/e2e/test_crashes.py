@@ -50,14 +50,14 @@ def random_gang(dice: random.Random, number: int) -> dict[str, object]:
 
 
 def kill_until_all_finished(stack: Stack, api: Api, dice: random.Random) -> int:
-    """Kill one process every one to three seconds; when all is done, answer how many it were."""
+    """Kill one process every few seconds; when all is done, answer how many it were."""
     kills, deadline = 0, time.monotonic() + 240
     while time.monotonic() < deadline:
         victim = dice.choice(VICTIMS)
         before = stack.kill(victim)
         kills += 1
         until_replaced(stack, victim, before)
-        time.sleep(dice.uniform(1.0, 3.0))
+        time.sleep(dice.uniform(2.0, 6.0))
         wait_until(lambda: web_answers(api), 20)
         if not any(unfinished(api)):
             return kills

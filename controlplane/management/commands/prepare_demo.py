@@ -15,6 +15,8 @@ class Command(BaseCommand):
     """Everything here may run again: what is done already is left alone."""
 
     help = "Prepare the demo's database and files (used by `make demo`)."
+    # They would load every page and every door: seconds at each start.
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """--logins FILE: where accounts and tokens are kept between starts."""

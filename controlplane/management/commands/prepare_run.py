@@ -22,6 +22,8 @@ class Command(BaseCommand):
     """Everything here may run again: what is done already is left alone."""
 
     help = "Prepare database and files (used by `make run`)."
+    # They would load every page and every door: seconds at each start.
+    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """--clusters FILE: gets the names of the clusters to watch, a JSON list."""
