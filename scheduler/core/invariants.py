@@ -28,6 +28,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> list[str]:
         *_topology(snapshot, plan),
         *_quota(snapshot, plan),
         *_windows(snapshot, plan),
+        *_evictions(snapshot, plan),
         *_reasons(plan),
     ]
 
@@ -196,6 +197,30 @@ def _may_cross(window: Window, job: WaitingJob, plan: Plan) -> bool:
         return True
     crosses = window.crossing is Crossing.CHECKPOINTABLE and job.ask.checkpoint is not None
     return crosses and plan.now < window.starts_at
+
+
+def _evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """evictions lawful: victims may be stopped, each once, and what others run inside their own
+    quota is never reclaimed."""
+    accounts = Accounts(snapshot)
+    waiting, running = _jobs(snapshot), {job.id: job for job in snapshot.running}
+    seen: set[str] = set()
+    for eviction in plan.evictions:
+        victim, preemptor = running[eviction.job], waiting[eviction.preemptor]
+        if not victim.ask.preemptible or victim.stopping or victim.id in seen:
+            yield f"evictions_lawful: {victim.id} may not be evicted"
+        seen.add(victim.id)
+        if victim.ask.tenant == preemptor.ask.tenant:
+            if victim.ask.priority >= preemptor.ask.priority:
+                yield f"evictions_lawful: {victim.id} has no lower priority"
+        else:
+            account = accounts.account(victim.ask.tenant, victim.flavor)
+            if account is None or account.usage <= account.subtree:
+                yield f"evictions_lawful: {victim.id} runs inside its tenant's quota"
+        if not eviction.keeps_replicas:
+            accounts.add(victim.ask, victim.flavor, -victim.gpus)
+        if not any(hold.job == eviction.preemptor for hold in plan.holds):
+            yield f"evictions_lawful: nothing is held for {eviction.preemptor}"
 
 
 def _reasons(plan: Plan) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from scheduler.core.inputs.jobs import EvictionRule, Seat
+from scheduler.core.inputs.jobs import EvictionRule, Hold, Seat
 from scheduler.core.reasons import Number, Reason
 
 
@@ -155,7 +155,8 @@ class Plan:
 
     `verdicts` are per class key; `classes` maps every waiting job that does not start to its class
     key; `own_reasons` are reasons of single jobs and win over the class's. `order` lists the
-    waiting jobs as they were considered (position, jobs ahead). `withdrawn` are running jobs whose
+    waiting jobs as they were considered (position, jobs ahead). `holds` are all holds to keep from now on, those of
+    the snapshot that still count included. `withdrawn` are running jobs whose
     eviction was not yet signalled and is no longer wanted. `identity` hashes the decisions and the
     versions of what they touch.
     """
@@ -171,6 +172,7 @@ class Plan:
     bookings: tuple[Booking, ...] = ()
     estimates: tuple[Estimate, ...] = ()
     evictions: tuple[Eviction, ...] = ()
+    holds: tuple[Hold, ...] = ()
     withdrawn: tuple[str, ...] = ()
     finishes: tuple[Finish, ...] = ()
     over_admissions: tuple[OverAdmission, ...] = ()

@@ -17,6 +17,7 @@ from scheduler.core.outputs import Estimate, Eviction, OverAdmission, Plan, Star
 from scheduler.core.planner import DEFAULT_OPTIONS, plan
 from scheduler.core.quota.accounts import Accounts, QuotaView
 from scheduler.core.reasons import FOR_EVER, Reason, ReasonCode
+from scheduler.core.topology.fragments import LevelState, level_states
 
 
 class SimulationVerdict(StrEnum):
@@ -72,6 +73,16 @@ def simulate(
         evictions=tuple(e for e in made.evictions if e.preemptor == job.id),
         plan=made,
     )
+
+
+def fragmentation(
+    snapshot: Snapshot, memo: Memo | None = None
+) -> dict[str, tuple[LevelState, ...]]:
+    """Per flavor the state of each level, widest first: how whole is what is free?"""
+    kept = Memo() if memo is None else memo
+    lenses = kept.lenses(snapshot)
+    free = kept.ledger(snapshot).free
+    return {name: level_states(lens.grid, free[name]) for name, lens in lenses.items()}
 
 
 def _closed(snapshot: Snapshot, job: WaitingJob) -> Reason | None:

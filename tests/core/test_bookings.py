@@ -30,6 +30,7 @@ from tests.core.strategies import as_running, random_snapshot
 
 NODES = fabric(1, 1, 4)
 EXACT = Options(start_allowance_seconds=0.0)
+STILL = Options(start_allowance_seconds=0.0, preempt=False)
 
 
 def sized(name, replicas, limit, age=0.0, **changes):
@@ -208,7 +209,7 @@ def test_no_start_moves_a_booking_later(seed):
         for t in given.tenants
     )
     given = replace(given, tenants=rich, user_limits=())
-    made = plan(given, EXACT)
+    made = plan(given, STILL)
     asks = {waiting.id: waiting.ask for waiting in given.waiting}
     running_now = (
         *given.running,
@@ -228,6 +229,6 @@ def test_no_start_moves_a_booking_later(seed):
             )
             for q in given.queues
         )
-        then = plan(replace(again, waiting=waiting, queues=queues), EXACT)
+        then = plan(replace(again, waiting=waiting, queues=queues), STILL)
         times = {b.job: b.starts_at for b in then.bookings} | {s.job: NOW for s in then.starts}
         assert times.get(booking.job, float("inf")) <= booking.starts_at

@@ -7,7 +7,7 @@ from collections import defaultdict
 from scheduler.core.calendar.ends import end_or_none, planned_end
 from scheduler.core.cycle.attempts import Placed, allowed_demands, static_reason
 from scheduler.core.cycle.world import World
-from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.core.inputs.jobs import RunningJob, WaitingJob
 from scheduler.core.inputs.quotas import BackfillOrder, Queue
 from scheduler.core.outputs import Booking
 from scheduler.core.timeline.bookings import Booked, Bookings
@@ -79,20 +79,24 @@ class Backfill:
         if found is None:
             field = self._world.fields[flavor]
             releases = [
-                Release(planned_end(h.job, self._world.now), h.job.id, h.nodes, h.amounts)
+                Release(self._end_of(h.job), h.job.id, h.nodes, h.amounts)
                 for h in self._world.holdings[flavor]
             ]
-            found = Bookings(field, Future(field, [*releases, *self._started[flavor]]))
+            future = Future(field, [*releases, *self._started[flavor]])
+            found = Bookings(field, future, self._world.standing[flavor])
             self._world.bookings[flavor] = found
         return found
+
+    def _end_of(self, job: RunningJob) -> float:
+        gone_by = self._world.gone_by.get(job.id)
+        return planned_end(job, self._world.now) if gone_by is None else gone_by
 
     def _pledges(self) -> Pledges:
         world = self._world
         if world.pledges is None:
             for holdings in world.holdings.values():
                 self._uses.extend(
-                    Use(h.job.ask, h.job.flavor, h.gpus, planned_end(h.job, world.now))
-                    for h in holdings
+                    Use(h.job.ask, h.job.flavor, h.gpus, self._end_of(h.job)) for h in holdings
                 )
             world.pledges = Pledges(world.accounts, self._uses)
         return world.pledges

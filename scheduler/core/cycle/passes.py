@@ -13,6 +13,7 @@ from functools import partial
 
 from scheduler.core.cycle.attempts import Blocked, Obstacle, Placed, attempt, refusals
 from scheduler.core.cycle.backfill import Backfill
+from scheduler.core.cycle.evictions import Evictions
 from scheduler.core.cycle.gates import cluster_gate, own_gate, queue_gate
 from scheduler.core.cycle.starts import start_of
 from scheduler.core.cycle.world import World
@@ -27,6 +28,7 @@ from scheduler.core.outputs import Finish, FinishCause, Start, Stats, Verdict
 from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
 
 _BOOKABLE = (Obstacle.ROOM, Obstacle.BOOKING)
+_EVICTABLE = (Obstacle.ROOM, Obstacle.QUOTA)
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Pass:
         self.world = world
         self.outcome = Outcome()
         self.backfill = Backfill(world)
+        self.evictions = Evictions(world)
         self._usage = UserUsage(world.snapshot)
         self._explains = world.options.effort is Effort.EXPLAIN
         self._gate = cluster_gate(world.snapshot, world.options)
@@ -118,6 +121,8 @@ class Pass:
         if gate is not None:
             self._block(job, key, (gate,))
             return False
+        if self.evictions.is_held_for(job):
+            return self._take_held(job)
         if self._is_known(key, queue, job):
             self.outcome.skipped += 1
             self._wait(job, key)
@@ -128,6 +133,18 @@ class Pass:
             self._start(job, found)
             return True
         self._refuse(job, key, queue, found)
+        return False
+
+    def _take_held(self, job: WaitingJob) -> bool:
+        """Start the job on what was freed for it, or go on keeping it."""
+        self.evictions.release(job.id)
+        found = attempt(self.world, job)
+        if isinstance(found, Placed):
+            self.evictions.started(job.id)
+            self._start(job, found)
+            return True
+        self.evictions.keep(job.id)
+        self.outcome.own_reasons[job.id] = self.evictions.waiting_reason(job)
         return False
 
     def _is_known(self, key: str, queue: Queue, job: WaitingJob) -> bool:
@@ -166,6 +183,9 @@ class Pass:
         self.outcome.starts.append(start)
 
     def _refuse(self, job: WaitingJob, key: str, queue: Queue, found: Blocked) -> None:
+        if found.obstacle in _EVICTABLE and self.evictions.evict_for(job):
+            self.outcome.own_reasons[job.id] = self.evictions.waiting_reason(job)
+            return
         known = self.outcome.blocked.get(key)
         reasons = self._reasons(job, found) if known is None else known[1]
         may_book = found.obstacle in _BOOKABLE

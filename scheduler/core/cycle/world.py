@@ -17,6 +17,7 @@ from scheduler.core.memo import Holding, Memo
 from scheduler.core.placement.field import Field
 from scheduler.core.quota.accounts import Accounts
 from scheduler.core.timeline.bookings import Bookings
+from scheduler.core.timeline.future import Claim
 from scheduler.core.timeline.pledges import Pledges
 
 
@@ -33,6 +34,10 @@ class World:
     holdings: dict[str, list[Holding]]
     bookings: dict[str, Bookings] = field(default_factory=dict)
     """Per flavor, from the first booking on."""
+    standing: dict[str, dict[str, Claim]] = field(default_factory=lambda: defaultdict(dict))
+    """Per flavor and preemptor, what it takes of nodes that its victims still hold."""
+    gone_by: dict[str, float] = field(default_factory=dict)
+    """When victims chosen in this pass are gone, by job."""
     pledges: Pledges | None = None
     """The quota of booked jobs, from the first booking on."""
 

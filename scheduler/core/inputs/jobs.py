@@ -190,3 +190,16 @@ class RunningJob:
     def gpus(self) -> int:
         """GPUs that the job holds now."""
         return sum(seat.gpus for seat in self.seats)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Capacity that is being freed for a preemptor and kept for it until `expires_at`.
+
+    `nodes` are (node, GPUs, CPU millis, memory MiB, pods) of the place that was found for it.
+    """
+
+    job: str
+    flavor: str
+    nodes: tuple[tuple[str, int, int, int, int], ...]
+    expires_at: float

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from scheduler.core.inputs.cluster import Cluster, Flavor, Node, Window
-from scheduler.core.inputs.jobs import RunningJob, WaitingJob
+from scheduler.core.inputs.jobs import Hold, RunningJob, WaitingJob
 from scheduler.core.inputs.quotas import Cohort, DecayedUsage, Queue, Tenant, UserLimit
 
 
@@ -32,6 +32,7 @@ class Snapshot:
     windows: tuple[Window, ...] = ()
     running: tuple[RunningJob, ...] = ()
     waiting: tuple[WaitingJob, ...] = ()
+    holds: tuple[Hold, ...] = ()
     half_life_seconds: float = 604_800.0
     revision: int = 0
 
@@ -50,8 +51,9 @@ class Options:
     `effort` DECIDE leaves out reasons (replay); decisions are the same. `max_starts` bounds the
     starts of one plan (the next plan goes on), `max_bookings` its bookings, whatever the queues
     ask. `preempt` allows evictions; `preemption_budget` is how often one job may be evicted for
-    others. `start_allowance_seconds` is added to the planned end of a job until it runs.
-    `dry_mode` plans as if the cluster's mode were `schedule`: what would it do?
+    others, `max_preemptors` how many jobs may search for victims in one plan.
+    `start_allowance_seconds` is added to the planned end of a job until it runs. `dry_mode` plans
+    as if the cluster's mode were `schedule`: what would it do?
     """
 
     effort: Effort = Effort.EXPLAIN
@@ -59,5 +61,6 @@ class Options:
     max_bookings: int = 100
     preempt: bool = True
     preemption_budget: int = 3
+    max_preemptors: int = 8
     start_allowance_seconds: float = 60.0
     dry_mode: bool = False

@@ -207,6 +207,10 @@ class Accounts:
             max(0, account.available()),
         )
 
+    def is_fair(self, cohort: str) -> bool:
+        """Whether the cohort's members take turns by fair share."""
+        return cohort in self._fair_cohorts
+
     def has_user_limit(self, ask: Ask) -> bool:
         """Whether any limit names this ask's user."""
         if not self._has_user_limits:

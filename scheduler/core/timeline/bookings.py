@@ -8,7 +8,7 @@ booking, placed again in order, still finds a place at its own time.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,9 +38,11 @@ class Booked:
 class Bookings:
     """The bookings of one field in the order in which they were made."""
 
-    def __init__(self, field: Field, future: Future) -> None:
+    def __init__(self, field: Field, future: Future, standing: Mapping[str, Claim]) -> None:
+        """`standing` are claims that nothing moves: what preemptors take when victims are gone."""
         self._field = field
         self.future = future
+        self._standing = standing
         self.booked: list[Booked] = []
 
     def book(self, stay: Stay, demands: tuple[Demand, ...]) -> Booked | None:
@@ -75,7 +77,11 @@ class Bookings:
             return ()
         earliest = moments[first]
         turns = [
-            *(b.claim.until for b in self.booked if earliest <= b.claim.until < NEVER),
+            *(
+                claim.until
+                for claim in (*self._standing.values(), *(b.claim for b in self.booked))
+                if earliest <= claim.until < NEVER
+            ),
             *self._field.windows.turns(earliest),
         ]
         if turns:
@@ -99,7 +105,8 @@ class Bookings:
     def _place(
         self, stay: Stay, demands: tuple[Demand, ...], claims: Sequence[Claim]
     ) -> Placement | None:
-        free = self.future.free_during(stay.start, stay.until, claims)
+        every = [*self._standing.values(), *claims] if self._standing else claims
+        free = self.future.free_during(stay.start, stay.until, every)
         return place(self._field.grid, demands, free, self._field.usable(stay))
 
     def touched_by(self, start: Claim) -> list[Booked]:

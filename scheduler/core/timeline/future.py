@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,15 @@ class Future:
         self._ends.insert(position, release.at)
         self._releases.insert(position, release)
         self._flat = None
+
+    def reschedule(self, job: str, at: float) -> None:
+        """A running job will end at another time than it was planned to."""
+        for place, release in enumerate(self._releases):
+            if release.job == job:
+                del self._releases[place], self._ends[place]
+                self._flat = None
+                self.started(replace(release, at=at))
+                return
 
     def times(self, after: float) -> list[float]:
         """The distinct times after `after` at which something is released."""

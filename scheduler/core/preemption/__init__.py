@@ -1,0 +1,1 @@
+"""Whom to stop for whom: rules, victims, proof that it helps."""
