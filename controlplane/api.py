@@ -54,5 +54,6 @@ urlpatterns = [
     path("docs/", Docs.as_view(url_name="schema"), name="api-docs"),
     path("problems/", Problems.as_view(), name="api-problems"),
     path("", include("tenants.api.urls")),
+    path("", include("scheduler.api.urls")),
     path("", include("queues.api.urls")),
 ]

@@ -72,6 +72,23 @@ def gang_manifests(gang: Gang) -> list[dict[str, Any]]:
     ]
 
 
+def example_manifests(gang: Gang) -> list[dict[str, Any]]:
+    """The pod of each role's first seat, as `gang_manifests` would make it."""
+    attempt = _attempt(gang)
+    first: dict[str, Seat] = {}
+    for seat in gang.seats:
+        first.setdefault(seat.role, seat)
+    return [
+        pod_manifest(
+            attempt,
+            _role(gang, role),
+            Replica(taken.replica, taken.rank, taken.node, taken.creation),
+        )
+        for role in gang.roles
+        if (taken := first.get(role.name)) is not None
+    ]
+
+
 def _attempt(gang: Gang) -> AttemptPods:
     job, name = gang.job, attempt_name(gang.job, gang.attempt)
     first = min(gang.seats, key=lambda seat: seat.rank)

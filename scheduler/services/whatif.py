@@ -4,8 +4,9 @@ Every function raises UnavailableError ("no verdict now") when the process is aw
 Calls block for up to WHATIF_TIMEOUT_SECONDS: make them from a synchronous view.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -16,23 +17,28 @@ from django.db.models import Q
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
-from controlplane.common.errors import ConflictError, UnavailableError
+from controlplane.common.errors import ConflictError, ErrorCollector, UnavailableError
 from queues import reasons
+from queues.contract.quotas import Quotas, read_quotas
 from queues.lifecycle import Outcome, Phase
-from queues.models import Cluster, Job
+from queues.models import Cluster, Flavor, Job, Queue
 from queues.selectors.jobs import jobs_visible_to
+from queues.selectors.quotas import current_quotas, known_names
 from queues.selectors.waiting import Said
 from queues.services.planner import Never
+from queues.services.quotas import QuotaDraft
 from queues.specs import JobSpec
 from scheduler.core.inputs.jobs import WaitingJob
 from scheduler.selectors.asks import ask_of, waiting_to_json
 from tenants.access import Actor
-from tenants.models import Tenant
+from tenants.models import Tenant, User
 
 Json = dict[str, Any]
 
 # Sorts behind every stored job of the same age: a simulated one is the newest.
 SIMULATED = "~simulated"
+# What a quota change may do to jobs.
+QUOTA_GROUPS = ("starts", "waits_longer", "evicted", "never")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,19 +198,10 @@ def explain(actor: Actor, job: Job) -> Explanation:
     )
 
 
-def preview_quotas(
-    actor: Actor, tenant: Tenant, cluster: Cluster, wanted: Mapping[str, Any]
-) -> QuotaPreview:
-    """What would change on one cluster if the tenant had these quotas.
-
-    wanted: {"flavors", "queues", "users"}, complete and valid, as a quota PUT has them.
-    """
-    parts: Json = {part: list(wanted.get(part, ())) for part in ("flavors", "queues", "users")}
-    body = {"cluster": cluster.name, "tenant": tenant.slug, **parts}
-    found = _ask("quotas", body)
-    told: dict[str, list[str]] = {
-        group: found[group] for group in ("starts", "waits_longer", "evicted", "never")
-    }
+def preview_quotas(actor: Actor, tenant: Tenant, cluster: Cluster, wanted: Quotas) -> QuotaPreview:
+    """What would change on one cluster if these were all of the tenant's quotas (a draft's `after`)."""
+    found = _ask_quotas(tenant, cluster, wanted)
+    told: dict[str, list[str]] = {group: found[group] for group in QUOTA_GROUPS}
     visible = _visible(actor, [job for jobs in told.values() for job in jobs])
     shown = {group: tuple(job for job in jobs if job in visible) for group, jobs in told.items()}
     names = _tenants(actor)
@@ -255,6 +252,50 @@ class RemotePlanner:
         if not delayed:
             return None
         return _("It would delay {count} jobs that have a planned start.").format(count=delayed)
+
+    def check_quota_plan(
+        self, tenant: Tenant, sent: Mapping[str, Any], plan_id: str, now: datetime
+    ) -> None:
+        """Raise ConflictError `plan_changed`, with the new plan, unless these quotas still lead to `plan_id`.
+
+        `sent` is valid. The new plan names the tenant's own jobs and counts all others.
+        """
+        before = current_quotas(tenant)
+        after = read_quotas(sent, before, known_names(tenant), ErrorCollector()).quotas
+        found = [_ask_quotas(tenant, cluster, after) for cluster in clusters_touched(before, after)]
+        if plan_id_of(each["plan_id"] for each in found) == plan_id:
+            return
+        raise ConflictError(
+            _("The plan has changed since the preview."),
+            code="plan_changed",
+            hint=_("Look at the new difference, and apply its plan_id."),
+            extra=_shown_to_tenant(tenant, found),
+        )
+
+
+def clusters_touched(before: Quotas, after: Quotas) -> list[Cluster]:
+    """The clusters of the flavors in which the two differ, by name."""
+    flavors = QuotaDraft(before, after).flavor_ids
+    return list(Cluster.objects.filter(flavors__in=flavors).distinct().order_by("name"))
+
+
+def plan_id_of(plan_ids: Iterable[str]) -> str:
+    """One id for the plans of several clusters, in order of their names; the plan's own where there is one."""
+    listed = list(plan_ids)
+    if len(listed) == 1:
+        return listed[0]
+    return hashlib.sha256("/".join(listed).encode()).hexdigest()[:16]
+
+
+def _shown_to_tenant(tenant: Tenant, found: Sequence[Json]) -> Json:
+    shown: Json = {"plan_id": plan_id_of(each["plan_id"] for each in found)}
+    for group in QUOTA_GROUPS:
+        jobs = [job for each in found for job in each[group]]
+        own = set(Job.objects.filter(tenant=tenant, pk__in=jobs).values_list("pk", flat=True))
+        named: list[Json] = [{"job": job} for job in jobs if job in own]
+        hidden = len(jobs) - len(named)
+        shown[group] = [*named, {"hidden": hidden}] if hidden else named
+    return shown
 
 
 # --- the way there and back ---
@@ -353,6 +394,37 @@ def _visible(actor: Actor, jobs: Iterable[str]) -> Collection[str]:
 def _tenants(actor: Actor) -> Collection[str] | None:
     """Slugs of the tenants that the reader may see; None for all."""
     return None if actor.sees_all_tenants else {member.slug for member in actor.memberships}
+
+
+def _ask_quotas(tenant: Tenant, cluster: Cluster, wanted: Quotas) -> Json:
+    body = {"cluster": cluster.name, "tenant": tenant.slug, **_quotas_json(cluster, wanted)}
+    return _ask("quotas", body)
+
+
+def _quotas_json(cluster: Cluster, wanted: Quotas) -> Json:
+    """The part of a tenant's quotas that concerns a cluster, by name. Three queries."""
+    flavors = dict(Flavor.objects.filter(cluster=cluster).values_list("pk", "name"))
+    queue_ids = {queue for queue, _flavor in wanted.queues}
+    queues = dict(Queue.objects.filter(pk__in=queue_ids).values_list("pk", "name"))
+    user_ids = {user for user, _flavor in wanted.users}
+    users = dict(User.objects.filter(pk__in=user_ids).values_list("pk", "username"))
+    return {
+        "flavors": [
+            asdict(quota) | {"flavor": flavors[pk], "weight": float(quota.weight)}
+            for pk, quota in wanted.flavors.items()
+            if pk in flavors
+        ],
+        "queues": [
+            {"queue": queues[queue], "flavor": flavors[flavor], "limit": limit}
+            for (queue, flavor), limit in wanted.queues.items()
+            if flavor in flavors
+        ],
+        "users": [
+            {"user": users[user], "flavor": flavors[flavor], "limit": limit}
+            for (user, flavor), limit in wanted.users.items()
+            if flavor in flavors
+        ],
+    }
 
 
 def _quota(found: Mapping[str, Any] | None) -> QuotaState | None:

@@ -3,6 +3,7 @@
 import random
 import time
 from datetime import timedelta
+from decimal import Decimal
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from controlplane.common import log
 from controlplane.common.errors import ConflictError, InvalidError, UnavailableError
+from queues.contract.quotas import FlavorQuota, Quotas
 from queues.models import Job, Queue, Quota
 from queues.services.jobs import submit_job
 from queues.services.planner import planner
@@ -243,24 +245,21 @@ def test_held_queue_leaves_later_checks_open(world: World, whatif: Whatif) -> No
 def test_quota_preview_says_who_starts_who_waits_and_who_is_over(
     world: World, whatif: Whatif
 ) -> None:
-    Quota.objects.filter(tenant__slug="research").update(nominal=16, borrowing_limit=0)
-    Quota.objects.filter(tenant__slug="vision").update(nominal=8, borrowing_limit=0)
+    with log.writing():
+        Quota.objects.filter(tenant__slug="research").update(nominal=16, borrowing_limit=0)
+        Quota.objects.filter(tenant__slug="vision").update(nominal=8, borrowing_limit=0)
+        log.record(log.NewEvent(kind="quota.changed", at=NOW))
     first, second = rows.add_jobs(world, 2, replicas=2, max_runtime_seconds=600)
     run(world)
     first.refresh_from_db()
     assert first.phase == "placed"
-    admin = Actor(user=world.users["research"])
-    row = {
-        "flavor": "h100",
-        "borrowing_limit": 0,
-        "lending_limit": None,
-        "weight": 1,
-        "headroom": 0,
-    }
+    tenant, queue = world.queues["research"].tenant, world.queues["research"]
 
-    def preview(nominal: int):
-        wanted = {"flavors": [row | {"nominal": nominal}], "queues": [], "users": []}
-        return preview_quotas(admin, world.queues["research"].tenant, world.cluster, wanted)
+    def preview(nominal: int, limit: int | None = None):
+        quota = FlavorQuota(nominal, 0, None, Decimal(1), 0)
+        limits = {} if limit is None else {(queue.pk, world.flavor.pk): limit}
+        wanted = Quotas(flavors={world.flavor.pk: quota}, queues=limits)
+        return preview_quotas(actor(world), tenant, world.cluster, wanted)
 
     more = preview(32)
     assert (more.starts, more.over, more.never) == ((second.pk,), (), ())
@@ -269,13 +268,7 @@ def test_quota_preview_says_who_starts_who_waits_and_who_is_over(
     assert less.never == (second.pk,)
     assert less.over == (("research", "h100", 8),)
     assert preview(32).plan_id == more.plan_id != less.plan_id
-    limited = {
-        "flavors": [row | {"nominal": 32}],
-        "queues": [{"queue": "train", "flavor": "h100", "limit": 16}],
-        "users": [],
-    }
-    tenant = world.queues["research"].tenant
-    assert preview_quotas(admin, tenant, world.cluster, limited).starts == ()
+    assert preview(32, limit=16).starts == ()
 
 
 def test_running_longer_is_refused_when_it_delays_a_booking(world: World, whatif: Whatif) -> None:

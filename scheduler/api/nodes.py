@@ -1,0 +1,246 @@
+"""Nodes over REST: counts for everyone who is signed in, jobs for those who may see them, cordons for operators."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.common.idempotency import idempotent
+from queues.api.doors import IDEMPOTENCY_KEY, Door, only_field
+from queues.api.shapes import ProblemShape
+from queues.models import Cluster
+from queues.selectors.answers import time_text
+from scheduler.api import shapes
+from scheduler.models import ForeignPod, Node
+from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
+from scheduler.selectors.topology import Counts, Domain, counts_of, tree_of
+from scheduler.services.nodes import LONGEST_REASON, cluster_of, cordon_node, node_of, uncordon_node
+from tenants.access import Actor, Right, may
+from tenants.selectors import tenants_visible_to
+
+Json = dict[str, Any]
+SCOPES = {"read": "nodes:read", "write": "nodes:write"}
+
+
+class Nodes(Door):
+    """The nodes of all clusters."""
+
+    required_scopes = SCOPES
+    serializer_class = shapes.NodeAnswer
+    queryset = Node.objects.none()
+    seek_order = ("cluster_id", "name")
+
+    @extend_schema(
+        operation_id="nodes_list",
+        parameters=[
+            OpenApiParameter("cluster", str, description="Only nodes of this cluster."),
+            OpenApiParameter("state", str, description="Only nodes in this state."),
+            OpenApiParameter("flavor", str, description="Only nodes of this flavor."),
+            OpenApiParameter("search", str, description="Only nodes whose name contains this."),
+        ],
+        responses=shapes.NodeAnswer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """By cluster, then name."""
+        actor = self.actor()
+        return self.page(_wanted(request), lambda rows: _answers(actor, rows))
+
+
+def _wanted(request: Request) -> QuerySet[Node]:
+    rows = Node.objects.filter(gone_at__isnull=True).select_related("cluster")
+    sent = request.query_params
+    if cluster := sent.get("cluster"):
+        rows = rows.filter(cluster__name=cluster)
+    if flavor := sent.get("flavor"):
+        rows = rows.filter(flavor__name=flavor)
+    if search := sent.get("search"):
+        rows = rows.filter(name__icontains=search)
+    if state := sent.get("state"):
+        rows = rows.filter(_in_state(state, sent.get("cluster")))
+    return rows
+
+
+def _in_state(state: str, cluster: str | None) -> Q:
+    """States are not stored: they follow from causes and seats."""
+    clusters = Cluster.objects.filter(name=cluster) if cluster else Cluster.objects.all()
+    found = Q(pk__in=())
+    for each in clusters:
+        names = [facts.name for facts in node_facts(each) if facts.state == state]
+        found |= Q(cluster=each, name__in=names)
+    return found
+
+
+def _answers(actor: Actor, rows: Sequence[Node]) -> list[Json]:
+    by_cluster: dict[Cluster, list[str]] = {}
+    for row in rows:
+        by_cluster.setdefault(row.cluster, []).append(row.name)
+    answers = []
+    for cluster, names in by_cluster.items():
+        facts = {each.name: each for each in node_facts(cluster, names)}
+        jobs = _job_ids(actor, cluster, names)
+        answers += [node_answer(facts[n], jobs.get(n, [])) for n in names if n in facts]
+    return answers
+
+
+def _job_ids(actor: Actor, cluster: Cluster, names: Sequence[str]) -> dict[str, list[str]]:
+    placements = jobs_on_nodes(actor, cluster, names)
+    return {
+        node: list(dict.fromkeys(each.attempt.job_id for each in found))
+        for node, found in placements.items()
+    }
+
+
+def node_answer(node: NodeFacts, jobs: Sequence[str]) -> Json:
+    """The contract's answer."""
+    return {
+        "name": node.name,
+        "cluster": node.cluster,
+        "state": node.state,
+        "since": time_text(node.since),
+        "cause": node.cause or None,
+        "by": node.by or None,
+        "gpus": {
+            "capacity": node.capacity,
+            "allocatable": node.allocatable,
+            "used": node.used + node.foreign,
+            "free": node.free,
+            "out": node.out,
+        },
+        "flavor": node.flavor or None,
+        "domains": dict(node.domains),
+        "driver": node.driver or None,
+        "cuda": node.cuda or None,
+        "jobs": list(jobs),
+    }
+
+
+class OneNode(Door):
+    """One node."""
+
+    required_scopes = SCOPES
+    serializer_class = shapes.NodeAnswer
+
+    @extend_schema(operation_id="nodes_retrieve", responses=shapes.NodeAnswer)
+    def get(self, request: Request, cluster: str, node: str) -> Response:
+        """State and cause, counts, the jobs on it that the caller may see."""
+        return Response(_answers(self.actor(), [node_of(cluster, node)])[0])
+
+
+class _Wish(Door):
+    """An operator's wish for one node."""
+
+    required_scopes = SCOPES
+    serializer_class = shapes.NodeAnswer
+    wanted = True
+
+    @extend_schema(
+        parameters=[IDEMPOTENCY_KEY],
+        request=shapes.ReasonRequired,
+        responses={200: shapes.NodeAnswer, 403: ProblemShape, 422: ProblemShape},
+    )
+    @idempotent()
+    def post(self, request: Request, cluster: str, node: str) -> Response:
+        """The answer is the node after it; Kubernetes follows within seconds."""
+        actor = self.actor()
+        wish = cordon_node if self.wanted else uncordon_node
+        found = node_of(cluster, node)
+        reason = only_field(request, "reason", LONGEST_REASON)
+        wish(actor, found, reason, timezone.now())
+        return Response(_answers(actor, [found])[0])
+
+
+@extend_schema(operation_id="nodes_cordon")
+class Cordon(_Wish):
+    """Let no new job land on a node; what runs there goes on."""
+
+    wanted = True
+
+
+@extend_schema(operation_id="nodes_uncordon")
+class Uncordon(_Wish):
+    """Let jobs land on a node again."""
+
+    wanted = False
+
+
+class Topology(Door):
+    """A cluster as a tree of domains."""
+
+    required_scopes = SCOPES
+    serializer_class = shapes.TopologyAnswer
+
+    @extend_schema(operation_id="clusters_topology", responses=shapes.TopologyAnswer)
+    def get(self, request: Request, cluster: str) -> Response:
+        """Levels from widest to narrowest, counts in every domain, nodes with the jobs the caller may see."""
+        actor, found = self.actor(), cluster_of(cluster)
+        facts = node_facts(found)
+        levels = list(found.levels.order_by("position").values_list("name", flat=True))
+        jobs = _job_ids(actor, found, [node.name for node in facts])
+        return Response(
+            {
+                "cluster": found.name,
+                "levels": levels,
+                "counts": _counts(counts_of(facts)),
+                "domains": [_domain(domain, jobs) for domain in tree_of(facts, levels)],
+            }
+        )
+
+
+def _domain(domain: Domain, jobs: dict[str, list[str]]) -> Json:
+    answer: Json = {
+        "level": domain.level,
+        "name": domain.name or None,
+        "counts": _counts(domain.counts),
+    }
+    if domain.domains:
+        return answer | {"domains": [_domain(below, jobs) for below in domain.domains]}
+    return answer | {"nodes": [node_answer(n, jobs.get(n.name, ())) for n in domain.nodes]}
+
+
+def _counts(counts: Counts) -> Json:
+    return {
+        "capacity": counts.capacity,
+        "used": counts.used,
+        "free": counts.free,
+        "out": counts.out,
+        "nodes": counts.nodes,
+        "nodes_out": counts.nodes_out,
+    }
+
+
+class Unclaimed(Door):
+    """Pods that bear Muster's labels, but have no row."""
+
+    required_scopes = SCOPES
+    serializer_class = shapes.UnclaimedAnswer
+    queryset = ForeignPod.objects.none()
+    seek_order = ("pk",)
+
+    @extend_schema(operation_id="unclaimed_list", responses=shapes.UnclaimedAnswer(many=True))
+    def get(self, request: Request) -> Response:
+        """All for operators; for others those in their tenants' namespaces."""
+        actor = self.actor()
+        rows = ForeignPod.objects.filter(unclaimed=True).select_related("cluster", "tenant")
+        if not may(actor, Right.OPERATE_NODES):
+            rows = rows.filter(tenant__in=tenants_visible_to(actor))
+        return self.page(rows, lambda found: [_unclaimed(pod) for pod in found])
+
+
+def _unclaimed(pod: ForeignPod) -> Json:
+    return {
+        "cluster": pod.cluster.name,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+        "node": pod.node,
+        "tenant": pod.tenant.slug if pod.tenant else None,
+        "job": pod.labels.get("muster.dev/job"),
+        "attempt": pod.labels.get("muster.dev/attempt"),
+        "gpus": pod.gpus,
+        "terminating": pod.terminating,
+        "seen_at": time_text(pod.seen_at),
+    }

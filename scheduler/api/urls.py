@@ -1,0 +1,31 @@
+"""Addresses under /api/v1/ of what exists and is decided. Included before `queues.api`: jobs/simulate/ is no job."""
+
+from django.urls import path
+
+from scheduler.api import nodes, whatif
+from scheduler.api.logs import job_log
+
+urlpatterns = [
+    path("jobs/simulate/", whatif.Simulate.as_view(), name="api-jobs-simulate"),
+    path("jobs/<str:job_id>/explain/", whatif.Explain.as_view(), name="api-job-explain"),
+    path("jobs/<str:job_id>/logs/", job_log, name="api-job-logs"),
+    path(
+        "tenants/<str:tenant>/quotas/preview/",
+        whatif.QuotaPreviewDoor.as_view(),
+        name="api-quotas-preview",
+    ),
+    path("nodes/", nodes.Nodes.as_view(), name="api-nodes"),
+    path("unclaimed/", nodes.Unclaimed.as_view(), name="api-unclaimed"),
+    path("clusters/<str:cluster>/topology/", nodes.Topology.as_view(), name="api-topology"),
+    path("clusters/<str:cluster>/nodes/<str:node>/", nodes.OneNode.as_view(), name="api-node"),
+    path(
+        "clusters/<str:cluster>/nodes/<str:node>/cordon/",
+        nodes.Cordon.as_view(),
+        name="api-node-cordon",
+    ),
+    path(
+        "clusters/<str:cluster>/nodes/<str:node>/uncordon/",
+        nodes.Uncordon.as_view(),
+        name="api-node-uncordon",
+    ),
+]
