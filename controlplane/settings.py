@@ -227,6 +227,13 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    # Fields of one name with different words: each set gets a name of its own.
+    "ENUM_NAME_OVERRIDES": {
+        "TopologyModeEnum": ["required", "preferred"],
+        "ClusterModeEnum": ["observe", "schedule", "paused"],
+        "QueueStateEnum": ["open", "closed", "held"],
+        "QuotaRequestStateEnum": ["open", "accepted", "refused"],
+    },
 }
 # Calls a minute and how many at once, for each token or browser user (tenants/throttling.py). Ten thousand jobs
 # in batches of 500 are 20 calls; a script that submits them one by one still gets 50 a second.

@@ -7,7 +7,12 @@ from typing import Any, ClassVar
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django_filters.rest_framework import DjangoFilterBackend
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -256,28 +261,28 @@ class Act(Door):
         return versioned(answered(actor, job_id))
 
 
-@extend_schema(operation_id="jobs_cancel")
+@extend_schema_view(post=extend_schema(operation_id="jobs_cancel"))
 class Cancel(Act):
     """End a job: at once where it waits, with grace where it runs."""
 
     what = "cancel"
 
 
-@extend_schema(operation_id="jobs_hold")
+@extend_schema_view(post=extend_schema(operation_id="jobs_hold"))
 class Hold(Act):
     """Keep a waiting job from starting."""
 
     what = "hold"
 
 
-@extend_schema(operation_id="jobs_release")
+@extend_schema_view(post=extend_schema(operation_id="jobs_release"))
 class Release(Act):
     """Let a held job wait again."""
 
     what = "release"
 
 
-@extend_schema(operation_id="jobs_requeue")
+@extend_schema_view(post=extend_schema(operation_id="jobs_requeue"))
 class Requeue(Act):
     """Stop an active job with grace and let it wait for another attempt."""
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -168,12 +168,14 @@ class Decision(OneQuotaRequest):
         return Response(request_answer(decided))
 
 
+@extend_schema_view(post=extend_schema(operation_id="quota_requests_accept"))
 class Accept(Decision):
     """Accept a request."""
 
     accept = True
 
 
+@extend_schema_view(post=extend_schema(operation_id="quota_requests_refuse"))
 class Refuse(Decision):
     """Refuse a request."""
 

@@ -243,3 +243,31 @@ def test_lost_work_is_counted_since_the_last_checkpoint(
     end_attempt(attempt, ended_by=end, message="", exit_code=None, now=later(100))
     attempt.refresh_from_db()
     assert attempt.lost_gpu_seconds == lost
+
+
+def test_refusal_by_kubernetes_backs_off_and_never_ends_the_job(job: Job) -> None:
+    """More refusals in a row than the budget of faults: the quota may be raised tomorrow."""
+    moment = later(0)
+    for number in range(1, 14):
+        attempt = place_job(job, moment)
+        stop_attempt(
+            attempt,
+            cause=EndedBy.PLACEMENT_MISS,
+            grace_seconds=1,
+            message="exceeded quota: gpu",
+            actor="cluster",
+            now=moment,
+            refused=True,
+        )
+        ended = end_attempt(
+            attempt, ended_by=EndedBy.PLACEMENT_MISS, message="exceeded quota: gpu",
+            exit_code=None, now=moment,
+        )  # fmt: skip
+        assert (ended.phase, ended.reason_code) == ("pending", "refused_by_kubernetes"), number
+        assert ended.refused_message == "exceeded quota: gpu"
+        job = Job.objects.get(pk=job.pk)
+        assert job.backoff_until is not None
+        assert (job.backoff_until - moment).total_seconds() <= 600
+        moment = job.backoff_until
+    place_job(job, moment)
+    assert Job.objects.get(pk=job.pk).refused_message == ""
