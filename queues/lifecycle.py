@@ -96,12 +96,14 @@ class RestartBudget:
     """What a job may still use up when an attempt ends.
 
     infrastructure_faults: attempts that ended so within the last 24 h, the one that ends now not counted.
+    refused: Kubernetes said no to this one; that backs off as faults do, but never ends the job.
     """
 
     max_restarts: int = 0
     restarts_used: int = 0
     on_preemption: str = "requeue"
     infrastructure_faults: int = 0
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def after_attempt(ended_by: EndedBy, budget: RestartBudget) -> AfterAttempt:
             return AfterAttempt(Phase.PENDING, uses_restart=True)
         return _finished(Outcome.FAILED)
     if ended_by in INFRASTRUCTURE_ENDS:
-        if budget.infrastructure_faults >= INFRASTRUCTURE_BUDGET:
+        if budget.infrastructure_faults >= INFRASTRUCTURE_BUDGET and not budget.refused:
             return _finished(Outcome.NODE_FAILURE)
         return AfterAttempt(
             Phase.PENDING, backoff_seconds=backoff_seconds(budget.infrastructure_faults + 1)

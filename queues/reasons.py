@@ -21,6 +21,7 @@ Words = str | Promise
 # A job that has just begun to wait, and the reasons that are a single job's own, not its class's.
 NOT_YET_CONSIDERED = "not_yet_considered"
 BACKOFF = "backoff"
+REFUSED = "refused_by_kubernetes"
 BEGIN_TIME = "begin_time"
 DEPENDENCY = "waiting_for_dependency"
 

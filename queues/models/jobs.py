@@ -40,6 +40,8 @@ class Job(models.Model):
     # Own failures use up max_restarts; infrastructure faults have a budget of their own (DESIGN section 4).
     restarts_used = models.PositiveSmallIntegerField(default=0)
     backoff_until = models.DateTimeField(null=True, blank=True)
+    # What Kubernetes said no with, while the job backs off because of it (`refused_by_kubernetes`).
+    refused_message = models.TextField(blank=True)
 
     # Where it may run.
     gpu_model = models.JSONField(default=list, blank=True)
@@ -196,6 +198,8 @@ class Attempt(models.Model):
     stop_cause = models.CharField(max_length=16, choices=EndedBy.choices, blank=True)
     stop_requested_at = models.DateTimeField(null=True, blank=True)
     stop_grace_seconds = models.PositiveIntegerField(null=True, blank=True)
+    # The API server said no (quota, pod security, a webhook): nobody's fault, and no fault of a node.
+    refused = models.BooleanField(default=False)
     unknown_since = models.DateTimeField(null=True, blank=True)
     lost_gpu_seconds = models.BigIntegerField(default=0)
     # SHA-256 of the attempt's own token (MUSTER_TOKEN); the token itself is derived, never stored.

@@ -134,6 +134,9 @@ def _own_numbers(job: Job, code: str, needed: Sequence[str]) -> dict[str, Any] |
         return {"open_dependencies": len(needed), "first_dependency": needed[0] if needed else None}
     if code == reasons.BEGIN_TIME:
         return {"begin_at": job.begin_at.timestamp() if job.begin_at else None}
+    if code == reasons.REFUSED:
+        until = job.backoff_until.timestamp() if job.backoff_until else None
+        return {"refused_until": until, "refusal": job.refused_message}
     if code == reasons.BACKOFF:
         return {"backoff_until": job.backoff_until.timestamp() if job.backoff_until else None}
     return None

@@ -108,7 +108,7 @@ def mark_running(attempt: Attempt, *, now: datetime) -> Job:
     return job
 
 
-def stop_attempt(
+def stop_attempt(  # noqa: PLR0913  one door for every stop
     attempt: Attempt,
     *,
     cause: EndedBy,
@@ -116,11 +116,12 @@ def stop_attempt(
     message: str,
     actor: str,
     now: datetime,
+    refused: bool = False,
 ) -> Attempt:
     """Ask for the attempt's pods to be stopped: the job goes to `stopping`, `stop_cause` says why.
 
     A stop that is already under way keeps its cause, except that a cancel wins over one after which the job
-    would run again. Raises ConflictError when the attempt has ended.
+    would run again. Raises ConflictError when the attempt has ended. `refused`: Kubernetes said no to the pods.
     """
     with log.writing():
         job = _locked_job(attempt)
@@ -133,8 +134,15 @@ def stop_attempt(
         attempt.stop_requested_at = attempt.stop_requested_at or now
         attempt.stop_grace_seconds = grace_seconds
         attempt.message = message
+        attempt.refused = refused
         attempt.save(
-            update_fields=["stop_cause", "stop_requested_at", "stop_grace_seconds", "message"]
+            update_fields=[
+                "stop_cause",
+                "stop_requested_at",
+                "stop_grace_seconds",
+                "message",
+                "refused",
+            ]
         )
         record_job_event(
             job,
@@ -167,12 +175,12 @@ def end_attempt(
     with log.writing():
         job = _locked_job(attempt)
         _reread(attempt)
-        follows = _what_follows(job, ended_by, now)
+        follows = _what_follows(job, ended_by, now, refused=attempt.refused)
         if attempt.stop_cause == EndedBy.CANCELLED and follows.phase is Phase.PENDING:
             ended_by, message = EndedBy.CANCELLED, attempt.message
             follows = _what_follows(job, ended_by, now)
         _close(job, attempt, ended_by, message, now)
-        _move_on(job, follows, message, exit_code, now)
+        _move_on(job, follows, message, exit_code, now, refused=attempt.refused)
     return job
 
 
@@ -187,7 +195,7 @@ def _locked_job(attempt: Attempt) -> Job:
 
 def _reread(attempt: Attempt) -> None:
     attempt.refresh_from_db(
-        fields=["ended_at", "stop_cause", "stop_requested_at", "started_at", "message"]
+        fields=["ended_at", "stop_cause", "stop_requested_at", "started_at", "message", "refused"]
     )
     if attempt.ended_at is not None:
         raise ConflictError(
@@ -201,16 +209,20 @@ def _cancel_wins(job: Job, attempt: Attempt, cause: EndedBy, now: datetime) -> b
     return _what_follows(job, EndedBy(attempt.stop_cause), now).phase is Phase.PENDING
 
 
-def _what_follows(job: Job, ended_by: EndedBy, now: datetime) -> AfterAttempt:
+def _what_follows(
+    job: Job, ended_by: EndedBy, now: datetime, *, refused: bool = False
+) -> AfterAttempt:
     since = now - timedelta(seconds=INFRASTRUCTURE_WINDOW_SECONDS)
     faults = 0
     if ended_by in INFRASTRUCTURE_ENDS:
-        faults = job.attempts.filter(ended_by__in=INFRASTRUCTURE_ENDS, ended_at__gt=since).count()
+        ended = job.attempts.filter(ended_by__in=INFRASTRUCTURE_ENDS, ended_at__gt=since)
+        faults = ended.filter(refused=refused).count()
     budget = RestartBudget(
         max_restarts=job.max_restarts,
         restarts_used=job.restarts_used,
         on_preemption=job.on_preemption,
         infrastructure_faults=faults,
+        refused=refused,
     )
     return after_attempt(ended_by, budget)
 
@@ -251,7 +263,13 @@ def _lost_gpu_seconds(job: Job, attempt: Attempt, ended_by: EndedBy, now: dateti
 
 
 def _move_on(
-    job: Job, follows: AfterAttempt, message: str, exit_code: int | None, now: datetime
+    job: Job,
+    follows: AfterAttempt,
+    message: str,
+    exit_code: int | None,
+    now: datetime,
+    *,
+    refused: bool = False,
 ) -> None:
     if job.phase != Phase.STOPPING:
         transition_job(job, Phase.STOPPING, actor=CLUSTER, now=now, message=message)
@@ -269,4 +287,5 @@ def _move_on(
         backoff_until=now + timedelta(seconds=follows.backoff_seconds)
         if follows.backoff_seconds
         else None,
+        refused=refused and follows.phase is Phase.PENDING,
     )

@@ -11,7 +11,7 @@ from controlplane.common import log
 from controlplane.common.errors import ConflictError
 from queues.lifecycle import Outcome, Phase, may_follow
 from queues.models import Job, JobDependency
-from queues.reasons import BACKOFF, NOT_YET_CONSIDERED
+from queues.reasons import BACKOFF, NOT_YET_CONSIDERED, REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class _With:
     message: str = ""
     exit_code: int | None = None
     backoff_until: datetime | None = None
+    refused: bool = False
 
 
 def transition_job(  # noqa: PLR0913  one door for every move
@@ -34,14 +35,16 @@ def transition_job(  # noqa: PLR0913  one door for every move
     message: str = "",
     exit_code: int | None = None,
     backoff_until: datetime | None = None,
+    refused: bool = False,
 ) -> Job:
     """Move `job` from the phase that it was read in to `to`, and write `job.phase`.
 
     Raises ConflictError when the table does not allow it, or when somebody moved the job since it was read.
     `job` is changed in place and returned. A finished job takes those along that can no longer start because
-    of it. `outcome` is needed for, and only for, `finished`; `backoff_until` is for `pending` alone.
+    of it. `outcome` is needed for, and only for, `finished`; `backoff_until` is for `pending` alone, and
+    `refused` for a back-off because Kubernetes said no: `message` is what it said.
     """
-    what = _With(outcome, message, exit_code, backoff_until)
+    what = _With(outcome, message, exit_code, backoff_until, refused)
     with log.writing():
         _move(job, to, actor=actor, now=now, changes=_changes(to, now, what))
         if to is Phase.FINISHED:
@@ -51,10 +54,16 @@ def transition_job(  # noqa: PLR0913  one door for every move
 
 def _changes(to: Phase, now: datetime, what: _With) -> dict[str, Any]:
     """The columns that go with a phase."""
-    changes: dict[str, Any] = {"phase": to, "message": what.message, "exit_code": what.exit_code}
+    changes: dict[str, Any] = {
+        "phase": to,
+        "message": what.message,
+        "exit_code": what.exit_code,
+        "refused_message": what.message if what.refused else "",
+    }
     if to is Phase.PENDING:
+        backing_off = REFUSED if what.refused else BACKOFF
         return changes | {
-            "reason_code": BACKOFF if what.backoff_until else NOT_YET_CONSIDERED,
+            "reason_code": backing_off if what.backoff_until else NOT_YET_CONSIDERED,
             "reason_since": now,
             "class_key": "",
             "backoff_until": what.backoff_until,

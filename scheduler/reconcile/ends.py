@@ -46,6 +46,7 @@ class Stop:
     cause: EndedBy
     message: str
     grace_seconds: int
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

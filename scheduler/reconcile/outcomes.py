@@ -107,8 +107,9 @@ def _refused(books: Books, attempt: AttemptLife, error: KubeError) -> None:
         # The pod itself is wrong, or names what is not there (a claim, a priority class).
         books.stops[attempt.key] = _stop(attempt, EndedBy.START_FAILED, error.message)
     elif isinstance(error, Forbidden):
-        message = f"Kubernetes refused a pod: {error.message}"
-        books.stops[attempt.key] = _stop(attempt, EndedBy.PLACEMENT_MISS, message)
+        books.stops[attempt.key] = Stop(
+            EndedBy.PLACEMENT_MISS, error.message, attempt.grace_seconds, refused=True
+        )
 
 
 def _bound(books: Books, attempt: AttemptLife, result: results.Bound, now: datetime) -> None:

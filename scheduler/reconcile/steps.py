@@ -140,7 +140,7 @@ def _call_service(
         case Run():
             mark_running(row, now=now)
             books.starts.forget(attempt.key)
-        case Stop(cause, message, grace_seconds):
+        case Stop(cause, message, grace_seconds, refused):
             stop_attempt(
                 row,
                 cause=cause,
@@ -148,6 +148,7 @@ def _call_service(
                 message=message,
                 actor=ACTOR,
                 now=now,
+                refused=refused,
             )
         case Conclude(ended_by, message, exit_code):
             end_attempt(row, ended_by=ended_by, message=message, exit_code=exit_code, now=now)

@@ -45,6 +45,7 @@ class JobRow(NamedTuple):
     checkpoint_grace_seconds: int | None
     begin_at: datetime | None
     backoff_until: datetime | None
+    refused_message: str
     class_key: str
     reason_code: str
 
@@ -130,7 +131,9 @@ class JobReader:
                 submitted_at=row.submitted_at.timestamp(),
                 begin_at=_seconds(row.begin_at),
                 depends_on=tuple(unmet.get(row.id, ())),
-                backoff_until=_seconds(row.backoff_until),
+                backoff_until=None if row.refused_message else _seconds(row.backoff_until),
+                refused_until=_seconds(row.backoff_until) if row.refused_message else None,
+                refused_message=row.refused_message,
                 version=row.version,
             )
 

@@ -260,8 +260,10 @@ def test_quota_of_kubernetes_rolls_the_gang_back(live: World) -> None:
     assert "exceeded quota" in live.attempt(second).message
     live.until(lambda: len(running_pods(live)) == 2)
     live.until(lambda: seats_of(second) == 0, plan=False)
-    second.refresh_from_db()
-    assert second.phase == "pending"
+    live.until_phase(second, "pending", plan=False)
+    assert second.reason_code == "refused_by_kubernetes"
+    assert "exceeded quota" in second.refused_message
+    assert live.attempt(second).refused
 
 
 def test_killed_process_loses_nothing_and_doubles_nothing(live: World) -> None:
