@@ -21,10 +21,10 @@ READY_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running demo. announcement: what demo.json says."""
+    """A running demo. announcement: what demo.json says. supervisor: None where we did not start it."""
 
     var: Path
-    supervisor: "subprocess.Popen[bytes]"
+    supervisor: "subprocess.Popen[bytes] | None"
     announcement: dict[str, Any]
 
     @property
@@ -127,6 +127,11 @@ def running_demo(var: Path, **environment: str) -> Iterator[Stack]:
         yield Stack(var, supervisor, until_ready(var, supervisor))
     finally:
         stop_demo(supervisor)
+
+
+def attached_demo(var: Path) -> Stack:
+    """A demo that somebody else has started and will stop."""
+    return Stack(var, None, json.loads((var / "demo.json").read_text()))
 
 
 def stop_demo(supervisor: "subprocess.Popen[bytes]", within_seconds: float = 20.0) -> None:

@@ -1,7 +1,6 @@
 """`make demo` itself: what it announces, how soon it is back, and that Ctrl-C leaves nothing."""
 
 import json
-import os
 import signal
 import stat
 from pathlib import Path
@@ -83,4 +82,4 @@ def test_a_taken_port_is_named_and_nothing_starts(folder: Path) -> None:
         assert f"Port {port} is in use" in (folder.with_name("second") / "demo.out").read_text()
         third = start_demo(folder)
         assert third.wait(20) == 1
-        os.kill(stack.supervisor.pid, 0)
+        assert alive(stack.pids()["supervisor"])
