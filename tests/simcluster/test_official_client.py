@@ -19,10 +19,19 @@ def sim() -> Iterator[ThreadedSimCluster]:
         yield running
 
 
+connect: Any = config.new_client_from_config
+new_watch: Any = watch.Watch
+
+
+def follow(*arguments: Any, **options: Any) -> Any:
+    """Events of a watch."""
+    return new_watch().stream(*arguments, **options)
+
+
 @pytest.fixture
 def core(sim: ThreadedSimCluster) -> Any:
     """The client's core API."""
-    return client.CoreV1Api(config.new_client_from_config(sim.kubeconfig))
+    return client.CoreV1Api(connect(sim.kubeconfig))
 
 
 def pod(name: str) -> Any:
@@ -48,7 +57,7 @@ def bind(core: Any, name: str, node: str) -> None:
 
 def wait_for(core: Any, name: str, phase: str) -> Any:
     """Follows a watch until a pod has a phase."""
-    stream = watch.Watch().stream(
+    stream = follow(
         core.list_namespaced_pod,
         "default",
         field_selector=f"metadata.name={name}",
@@ -103,7 +112,7 @@ def test_evict_ends_a_running_pod(core: Any) -> None:
     wait_for(core, "evicted", "Running")
     eviction = client.V1Eviction(metadata=client.V1ObjectMeta(name="evicted", namespace="default"))
     core.create_namespaced_pod_eviction("evicted", "default", eviction, _preload_content=False)
-    for event in watch.Watch().stream(core.list_namespaced_pod, "default", timeout_seconds=60):
+    for event in follow(core.list_namespaced_pod, "default", timeout_seconds=60):
         if event["type"] == "DELETED" and event["object"].metadata.name == "evicted":
             assert event["object"].status.phase == "Failed"
             return
@@ -111,10 +120,10 @@ def test_evict_ends_a_running_pod(core: Any) -> None:
 
 
 def test_leases_and_custom_objects_work(core: Any, sim: ThreadedSimCluster) -> None:
-    api = config.new_client_from_config(sim.kubeconfig)
+    api = connect(sim.kubeconfig)
     leases = client.CoordinationV1Api(api)
     spec = client.V1LeaseSpec(holder_identity="a", lease_duration_seconds=15)
-    made = leases.create_namespaced_lease(
+    made: Any = leases.create_namespaced_lease(
         "default", client.V1Lease(metadata=client.V1ObjectMeta(name="leader"), spec=spec)
     )
     made.spec.holder_identity = "b"

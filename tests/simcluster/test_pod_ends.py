@@ -174,7 +174,7 @@ def test_node_without_the_resource_key_admits_a_pod_without_gpus(api: Direct) ->
     api.run_pod("a", NODE)
     api.cluster.advance(2)
     assert api.pod("a")["status"]["phase"] == "Running"
-    assert [held for held in api.cluster.fleet.kubelets[NODE].machine.held.values()] == [[]]
+    assert list(api.cluster.fleet.kubelets[NODE].machine.held.values()) == [[]]
 
 
 def test_wrong_node_affinity_is_refused(api: Direct) -> None:

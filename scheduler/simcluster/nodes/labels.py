@@ -12,6 +12,10 @@ _OPERANDS = (
 )  # fmt: skip
 
 
+_DECODERS = {"1": "0", "2": "1", "3": "2", "4": "2", "7": "5"}
+"""Video decoders of a MIG instance by its compute slices (A100)."""
+
+
 def leaf_of(group: NodeGroup, number: int) -> int:
     """The number of the leaf that a node of a group hangs on."""
     return group.first_leaf + number // group.nodes_per_leaf
@@ -94,8 +98,11 @@ def node_labels(machine: Machine, region: str, now: float) -> dict[str, str]:
         labels["node.kubernetes.io/instance-type"] = group.instance_type
     labels.update(topology_labels(group, machine.number))
     if machine.gpus:
-        labels["feature.node.kubernetes.io/pci-10de.present"] = "true"
-        if machine.plugin != "missing":
+        # The charts of NVIDIA make feature discovery write the vendor alone.
+        bare = machine.plugin == "missing"
+        device = "pci-0302_10de" if bare else "pci-10de"
+        labels[f"feature.node.kubernetes.io/{device}.present"] = "true"
+        if not bare:
             labels.update(gpu_labels(machine, now))
     labels.update(group.labels)
     return labels
@@ -155,6 +162,7 @@ def _sharing_labels(machine: Machine) -> dict[str, str]:
     if group.time_slices > 1:
         product = model.product if group.rename_shared else f"{model.product}-SHARED"
         return {
+            "nvidia.com/device-plugin.config": f"{model.product.lower()}-x{group.time_slices}",
             "nvidia.com/gpu.product": product,
             "nvidia.com/gpu.replicas": str(group.time_slices),
             "nvidia.com/gpu.sharing-strategy": "time-slicing",
@@ -198,9 +206,7 @@ def _mig_profile_labels(machine: Machine, profile: str) -> dict[str, str]:
         f"{base}.slices.gi": slices,
         f"{base}.slices.ci": slices,
         f"{base}.engines.copy": slices,
-        f"{base}.engines.decoder": str(
-            int(slices) // 2 + int(slices) % 2 - 1 if slices != "1" else 0
-        ),
+        f"{base}.engines.decoder": _DECODERS.get(slices, "0"),
         f"{base}.engines.encoder": "0",
         f"{base}.engines.jpeg": "0",
         f"{base}.engines.ofa": "0",
