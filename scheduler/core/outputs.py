@@ -96,6 +96,33 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """One change to a waiting job that was tried on the state that the job met.
+
+    `change` names fields of the job contract with their new values (`topology.level` None is
+    "preferred only"). `estimated_start` is the plan's moment when it starts now.
+    """
+
+    change: Mapping[str, Number]
+    starts_now: bool
+    estimated_start: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """A running elastic job that should grow: it restarts from the checkpoint just written.
+
+    `gain_seconds` is how much sooner it ends, the restart counted.
+    """
+
+    job: str
+    attempt: int
+    from_replicas: int
+    to_replicas: int
+    gain_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Eviction:
     """A running job to stop (or shrink) for another, with its provenance.
 
@@ -171,6 +198,8 @@ class Plan:
     order: tuple[str, ...] = ()
     bookings: tuple[Booking, ...] = ()
     estimates: tuple[Estimate, ...] = ()
+    counterfactuals: Mapping[str, tuple[Counterfactual, ...]] = field(default_factory=dict)
+    resizes: tuple[Resize, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     holds: tuple[Hold, ...] = ()
     withdrawn: tuple[str, ...] = ()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scheduler.core.cycle.estimates import estimates
 from scheduler.core.cycle.passes import Outcome, Pass
 from scheduler.core.cycle.world import World, build_world
 from scheduler.core.identity import plan_identity
 from scheduler.core.inputs.snapshot import Effort, Options, Snapshot
 from scheduler.core.memo import Memo
-from scheduler.core.outputs import Estimate, Plan
+from scheduler.core.outputs import Plan
 
 DEFAULT_OPTIONS = Options()
 
@@ -36,7 +37,8 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
         own_reasons=outcome.own_reasons,
         order=tuple(outcome.order),
         bookings=bookings,
-        estimates=tuple(Estimate(booking.job, booking.starts_at) for booking in bookings),
+        estimates=estimates(world, run.backfill, _still_waiting(outcome), bookings),
+        counterfactuals=outcome.counterfactuals,
         evictions=evictions,
         holds=run.evictions.holds(),
         withdrawn=run.evictions.withdrawn({start.job for start in outcome.starts}),
@@ -44,6 +46,11 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
         over_admissions=world.accounts.over_admissions,
         stats=outcome.stats(),
     )
+
+
+def _still_waiting(outcome: Outcome) -> list[str]:
+    starting = {start.job for start in outcome.starts}
+    return [job_id for job_id in outcome.order if job_id not in starting]
 
 
 def _touched(world: World, outcome: Outcome) -> Iterable[tuple[str, int]]:

@@ -74,6 +74,28 @@ class Backfill:
         stay = self._world.stay_of(job, self._world.now)
         return self._bookings(flavor).book(stay, field.lens.view(job.ask).least)
 
+    def estimate(self, job: WaitingJob, not_before: float) -> float | None:
+        """When the job starts if all that waits before it does and every job runs to its limit.
+
+        Books like `book`, on the first flavor that can hold the job, but for nobody to see: call
+        it after all decisions, for the jobs in order.
+        """
+        world = self._world
+        for flavor in job.ask.flavors:
+            field = world.fields.get(flavor)
+            if field is None or static_reason(world, field, job) is not None:
+                continue
+            view = field.lens.view(job.ask)
+            fits = self._pledges().first_fit(job.ask, flavor, view.least_gpus, world.now)
+            if fits is None:
+                continue
+            stay = world.stay_of(job, max(fits, not_before))
+            booked = self._bookings(flavor).book(stay, view.least)
+            if booked is not None:
+                self._pledges().pledge(booked, job.ask, flavor)
+                return booked.claim.start
+        return None
+
     def _bookings(self, flavor: str) -> Bookings:
         found = self._world.bookings.get(flavor)
         if found is None:
@@ -112,6 +134,24 @@ class Backfill:
             bookings.future.started(release)
         use = Use(job.ask, placed.flavor, placed.placement.gpus, until)
         self._uses.append(use)
+
+    def booked_at(self, job_id: str) -> float | None:
+        """When the job is booked to start; None without a booking."""
+        made = self._made.get(job_id)
+        if made is None:
+            return None
+        booked = self._world.bookings[made[1]].booked
+        return next((b.claim.start for b in booked if b.stay.job == job_id), None)
+
+    def try_booking(self, job: WaitingJob) -> float | None:
+        """When the job could be booked; the booking is given up again."""
+        starts = []
+        for flavor in job.ask.flavors:
+            booked = self._book_on(flavor, job)
+            if booked is not None:
+                self._world.bookings[flavor].withdraw(booked)
+                starts.append(booked.claim.start)
+        return min(starts, default=None)
 
     def bookings_of(self, job_id: str) -> Bookings:
         """The bookings of the field on which the job has its own."""

@@ -15,6 +15,7 @@ from scheduler.core.cycle.attempts import Blocked, Obstacle, Placed, attempt, re
 from scheduler.core.cycle.backfill import Backfill
 from scheduler.core.cycle.evictions import Evictions
 from scheduler.core.cycle.gates import cluster_gate, own_gate, queue_gate
+from scheduler.core.cycle.probes import counterfactuals
 from scheduler.core.cycle.starts import start_of
 from scheduler.core.cycle.world import World
 from scheduler.core.explain.waits import booking_reason, with_frees_at
@@ -24,7 +25,7 @@ from scheduler.core.inputs.snapshot import Effort
 from scheduler.core.order.line import FairLine, Line, LineKey, PlainLine, age_key, limit_key
 from scheduler.core.order.turns import Turns
 from scheduler.core.order.usage import UserUsage
-from scheduler.core.outputs import Finish, FinishCause, Start, Stats, Verdict
+from scheduler.core.outputs import Counterfactual, Finish, FinishCause, Start, Stats, Verdict
 from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
 
 _BOOKABLE = (Obstacle.ROOM, Obstacle.BOOKING)
@@ -42,6 +43,7 @@ class Outcome:
     own_reasons: dict[str, Reason] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
+    counterfactuals: dict[str, tuple[Counterfactual, ...]] = field(default_factory=dict)
     tried: int = 0
     skipped: int = 0
 
@@ -149,7 +151,7 @@ class Pass:
 
     def _is_known(self, key: str, queue: Queue, job: WaitingJob) -> bool:
         """Whether the class was refused and this job can fare no better and gets no booking."""
-        if key not in self._refused:
+        if key not in self._refused or job.id in self.world.options.probe:
             return False
         limit, may_book = self._refused[key]
         if not may_book:
@@ -199,6 +201,14 @@ class Pass:
         if not queue.backfill and found.obstacle is not Obstacle.STATIC:
             self._strict.setdefault(queue.name, [job])
         self._block(job, key, reasons)
+        if self._probes(job):
+            self.outcome.counterfactuals[job.id] = counterfactuals(
+                self.world, self.backfill, job, reasons
+            )
+
+    def _probes(self, job: WaitingJob) -> bool:
+        options = self.world.options
+        return job.id in options.probe or len(self.outcome.counterfactuals) < options.probe_first
 
     def _reasons(self, job: WaitingJob, found: Blocked) -> tuple[Reason, ...]:
         if not self._explains:

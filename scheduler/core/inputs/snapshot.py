@@ -52,8 +52,11 @@ class Options:
     starts of one plan (the next plan goes on), `max_bookings` its bookings, whatever the queues
     ask. `preempt` allows evictions; `preemption_budget` is how often one job may be evicted for
     others, `max_preemptors` how many jobs may search for victims in one plan.
-    `start_allowance_seconds` is added to the planned end of a job until it runs. `dry_mode` plans
-    as if the cluster's mode were `schedule`: what would it do?
+    `start_allowance_seconds` is added to the planned end of a job until it runs. `estimates` is for
+    how many waiting jobs, in order, a start is estimated beyond the bookings (after all decisions
+    are made; it changes none). `probe` names jobs, and `probe_first` how many refused jobs in order,
+    for which counterfactuals are tried. `dry_mode` plans as if the cluster's mode were `schedule`:
+    what would it do?
     """
 
     effort: Effort = Effort.EXPLAIN
@@ -63,4 +66,7 @@ class Options:
     preemption_budget: int = 3
     max_preemptors: int = 8
     start_allowance_seconds: float = 60.0
+    estimates: int = 0
+    probe: frozenset[str] = frozenset()
+    probe_first: int = 0
     dry_mode: bool = False

@@ -17,6 +17,7 @@ from scheduler.core.placement.field import Field
 from scheduler.core.topology.grid import RESOURCES, Bools, Ints
 
 _TABLE_CELLS = 100_000
+_MATRICES_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +93,8 @@ class Future:
         count = bisect_right(self._ends, moment)
         found = self._free.get(count)
         if found is None:
+            if len(self._free) >= _MATRICES_KEPT:
+                self._free.clear()
             found = self._free[count] = self._free_after(count)
         return found
 

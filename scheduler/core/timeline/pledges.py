@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from scheduler.core.calendar.ends import NEVER
 from scheduler.core.inputs.jobs import Ask
 from scheduler.core.quota.accounts import Accounts
 from scheduler.core.timeline.bookings import Booked
@@ -48,6 +49,25 @@ class Pledges:
         """Keep what the booked job needs."""
         gpus = sum(demand.count * demand.request[0] for demand in booked.demands)
         self._pledges.append(Pledge(booked, Use(ask, flavor, gpus, booked.claim.until)))
+
+    def first_fit(self, ask: Ask, flavor: str, gpus: int, now: float) -> float | None:
+        """The first moment at which quota and limits leave `gpus`, as running jobs and pledged
+        jobs end; None when they never do."""
+        if gpus <= self._accounts.room(ask, flavor):
+            return now
+        active = [*self._uses, *(pledge.use for pledge in self._pledges)]
+        ending = sorted((u for u in active if u.flavor == flavor), key=lambda u: u.until)
+        counted = [pledge.use for pledge in self._pledges if pledge.use.flavor == flavor]
+        with self._counted(counted):
+            for use in ending:
+                if use.until == NEVER:
+                    return None
+                gone = replace(use, gpus=-use.gpus)
+                counted.append(gone)
+                self._accounts.add(gone.ask, gone.flavor, gone.gpus)
+                if gpus <= self._accounts.room(ask, flavor):
+                    return max(now, use.until)
+        return None
 
     def broken_by(self, start: Use) -> Booked | None:
         """The first booking whose quota the start would take; None when all are kept."""
