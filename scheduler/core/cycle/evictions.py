@@ -130,19 +130,18 @@ class Evictions:
         if static_reason(self._world, field, job) is not None:
             return None
         try:
-            least = field.lens.view(job.ask).least
+            view = field.lens.view(job.ask)
         except UnknownLevelError:
             return None
         usable = field.usable(self._world.stay_of(job, self._world.now))
-        return Preemptor(job.ask, least, usable)
+        return Preemptor(job.ask, view.least, usable, view.least_gpus)
 
     def _search(self, flavor: str, field: Field) -> Search:
         found = self._searches.get(flavor)
         if found is None:
             world = self._world
             limits = Limits(world.now, world.queues, world.options.preemption_budget)
-            chosen = {eviction.job for eviction in self.evictions}
-            holdings = [h for h in world.holdings[flavor] if h.job.id not in chosen]
+            holdings = world.holdings[flavor]
             found = self._searches[flavor] = Search(field, world.accounts, holdings, limits)
         return found
 
@@ -178,8 +177,7 @@ class Evictions:
         for unit, _ in found.units:
             if unit.keeps:
                 self._holds[unit.job.id] = _kept_seats(unit, expires_at)
-        # The victims are spoken for: the next search must not see them.
-        self._searches.pop(flavor)
+        self._search(flavor, field).drop({unit.job.id for unit, _ in found.units})
 
     def holds(self) -> tuple[Hold, ...]:
         """All holds that count from now on."""

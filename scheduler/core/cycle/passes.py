@@ -75,12 +75,14 @@ class Pass:
         self._explains = world.options.effort is Effort.EXPLAIN
         self._gate = cluster_gate(world.snapshot, world.options)
         self._deferred: list[WaitingJob] = []
+        self._is_second_round = False
         self._refused: dict[str, tuple[float, bool]] = {}
         self._strict: dict[str, list[WaitingJob]] = {}
 
     def run(self) -> Outcome:
         """Consider every waiting job once."""
         self._take_turns(self.world.snapshot.waiting, age_key, self._in_order)
+        self._is_second_round = True
         self._take_turns(self._deferred, limit_key, self._consider)
         return self.outcome
 
@@ -94,7 +96,7 @@ class Pass:
         for job in jobs:
             by_queue[job.ask.tenant, job.ask.queue].append(job)
         lines = {place: self._line(place, line, key) for place, line in by_queue.items()}
-        turns = Turns(self.world.snapshot, lines, self.world.accounts, age_key)
+        turns = Turns(self.world.snapshot, lines, self.world.accounts, age_key, self._is_settled)
         while (following := turns.next()) is not None:
             if consider(following):
                 turns.started(following)
@@ -103,6 +105,21 @@ class Pass:
         if key is age_key and self.world.queue_of(jobs[0]).user_fairness:
             return FairLine(jobs, partial(self._usage.of, place[0]))
         return PlainLine(sorted(jobs, key=key))
+
+    def _is_settled(self, job: WaitingJob) -> bool:
+        """Take note of a job whose class is refused and which nothing can help in this pass."""
+        if not self._refused or own_gate(job, self.world.now) is not None:
+            return False
+        key, queue = self.world.key_of(job), self.world.queue_of(job)
+        if queue.name in self._strict or self.evictions.is_held_for(job):
+            return False
+        if not self._is_known(key, queue, job):
+            return False
+        if not self._is_second_round:
+            self.outcome.order.append(job.id)
+        self.outcome.skipped += 1
+        self._wait(job, key)
+        return True
 
     def _in_order(self, job: WaitingJob) -> bool:
         """Consider the job, or leave it for later as a backfill candidate."""

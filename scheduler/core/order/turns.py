@@ -60,10 +60,13 @@ class Turns:
         lines: Mapping[tuple[str, str], Line],
         accounts: Accounts,
         job_key: JobKey,
+        is_settled: Callable[[WaitingJob], bool],
     ) -> None:
-        """`lines` are by (tenant, queue)."""
+        """`lines` are by (tenant, queue). A head for which `is_settled` holds is dropped: whatever
+        its turn, its answer is known already (the callee takes note of it)."""
         self._accounts = accounts
         self._job_key = job_key
+        self._is_settled = is_settled
         self._flavors = tuple(flavor.name for flavor in snapshot.flavors)
         self._past = past_shares(snapshot, accounts)
         self._count = 0
@@ -121,7 +124,14 @@ class Turns:
         if isinstance(seat, _Group):
             best = seat.best()
             return None if best is None else best.head
-        return seat.line.peek() if isinstance(seat, _Queue) else None
+        if not isinstance(seat, _Queue):
+            return None
+        line = seat.line
+        head = line.peek()
+        while head is not None and self._is_settled(head):
+            line.pop()
+            head = line.peek()
+        return head
 
     def _standing(self, group: _Group, seat: _Seatholder, head: WaitingJob) -> tuple[object, ...]:
         if group.is_plain:

@@ -7,6 +7,7 @@ that is not needed is given back.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,10 +32,12 @@ _REFUSALS_TOLD = 5
 class Unit:
     """A victim, or the surplus of an elastic one (`keeps` replicas stay).
 
-    `nodes` and `amounts` are what it frees, `gpus` how many of them are GPUs.
+    `nodes` and `amounts` are what it frees, `gpus` how many of them are GPUs; `job_gpus` are those
+    of the whole job.
     """
 
     job: RunningJob
+    job_gpus: int
     keeps: int
     nodes: Ints
     amounts: Ints
@@ -66,11 +69,7 @@ class Preemptor:
     ask: Ask
     demands: tuple[Demand, ...]
     usable: Bools
-
-    @property
-    def gpus(self) -> int:
-        """GPUs at the size that is searched for."""
-        return sum(demand.count * demand.request[GPUS] for demand in self.demands)
+    gpus: int
 
 
 class Search:
@@ -96,7 +95,7 @@ class Search:
 
     def find(self, preemptor: Preemptor) -> Found | None:
         """The cheapest proven set of victims over the likeliest domains, or None."""
-        for strict in (True, False):
+        for strict in (True, False) if self._accounts.has_fair_cohorts else (True,):
             candidates = self._candidates(preemptor, strict=strict)
             best: Found | None = None
             for mask in self._domains(preemptor, candidates):
@@ -108,20 +107,44 @@ class Search:
         return None
 
     def refused(self, preemptor: Preemptor, found: Found) -> tuple[tuple[str, str], ...]:
-        """Jobs that were not chosen, with the reason, those with the most GPUs first."""
+        """Jobs that were not chosen, with the reason, those with the most seats first."""
         chosen = {unit.job.id for unit, _ in found.units}
-        told = {job.id: (job, why) for job, why in self._protected}
-        for unit in self._units:
-            if unit.job.id in chosen:
-                continue
-            rule = rule_for(self._accounts, preemptor.ask, unit.job, preemptor.gpus)
-            told.setdefault(unit.job.id, (unit.job, "no_rule" if rule is None else "not_needed"))
-        ordered = sorted(told.values(), key=lambda pair: (-pair[0].gpus, pair[0].id))
-        return tuple((job.id, why) for job, why in ordered[:_REFUSALS_TOLD])
+        why_not = {job.id: why for job, why in self._protected}
+        others = {unit.job.id: unit.job for unit in self._units if unit.job.id not in chosen}
+        others |= {job.id: job for job, _ in self._protected}
+        largest = heapq.nsmallest(
+            _REFUSALS_TOLD, others.values(), key=lambda job: (-len(job.seats), job.id)
+        )
+        told = []
+        for job in largest:
+            why = why_not.get(job.id)
+            if why is None:
+                rule = rule_for(self._accounts, preemptor.ask, job, preemptor.gpus)
+                why = "no_rule" if rule is None else "not_needed"
+            told.append((job.id, why))
+        return tuple(told)
+
+    def drop(self, job_ids: set[str]) -> None:
+        """These jobs are victims by now: later searches do not see them."""
+        self._units = [unit for unit in self._units if unit.job.id not in job_ids]
 
     def _candidates(self, preemptor: Preemptor, *, strict: bool) -> list[Unit]:
-        """Units that some rule might allow, the best victims first."""
-        allowed = [u for u in self._units if self._might(preemptor, u, strict=strict)]
+        """Units that some rule might allow, the best victims first.
+
+        A rule looks at a victim's tenant and, inside the preemptor's own, at its priority, else at
+        its size: it is asked once for each of those.
+        """
+        tenant = preemptor.ask.tenant
+        asked: dict[tuple[str, int], bool] = {}
+        allowed = []
+        for unit in self._units:
+            job = unit.job
+            rank = job.ask.priority if job.ask.tenant == tenant else unit.job_gpus
+            key = (job.ask.tenant, rank)
+            if key not in asked:
+                asked[key] = self._might(preemptor, unit, strict=strict)
+            if asked[key]:
+                allowed.append(unit)
         return sorted(allowed, key=self._preference)
 
     def _might(self, preemptor: Preemptor, unit: Unit, *, strict: bool) -> bool:
@@ -252,14 +275,15 @@ class Search:
 def _units(field: Field, holding: Holding, now: float) -> list[Unit]:
     job = holding.job
     lost = lost_gpu_seconds(job, now)
-    whole = Unit(job, 0, holding.nodes, holding.amounts, holding.gpus, lost)
-    surplus = _surplus(field, job, lost)
+    whole = Unit(job, holding.gpus, 0, holding.nodes, holding.amounts, holding.gpus, lost)
+    surplus = _surplus(field, holding, lost)
     return [whole] if surplus is None else [surplus, whole]
 
 
-def _surplus(field: Field, job: RunningJob, lost: float) -> Unit | None:
+def _surplus(field: Field, holding: Holding, lost: float) -> Unit | None:
     """What an elastic job of one role holds above its least size: its last replicas."""
-    if len(job.ask.roles) != 1:
+    job = holding.job
+    if len(job.ask.roles) != 1 or not job.ask.is_elastic:
         return None
     keeps = job.ask.roles[0].least_replicas
     extra = sorted(job.seats, key=lambda seat: seat.rank)[keeps:]
@@ -273,4 +297,4 @@ def _surplus(field: Field, job: RunningJob, lost: float) -> Unit | None:
             row[place_] += amount
     nodes = np.array(sorted(rows), dtype=np.int64)
     amounts = np.array([rows[i] for i in sorted(rows)], dtype=np.int64).T
-    return Unit(job, keeps, nodes, amounts, sum(seat.gpus for seat in extra), lost)
+    return Unit(job, holding.gpus, keeps, nodes, amounts, sum(seat.gpus for seat in extra), lost)

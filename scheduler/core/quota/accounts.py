@@ -207,6 +207,11 @@ class Accounts:
             max(0, account.available()),
         )
 
+    @property
+    def has_fair_cohorts(self) -> bool:
+        """Whether any cohort takes turns by fair share."""
+        return bool(self._fair_cohorts)
+
     def is_fair(self, cohort: str) -> bool:
         """Whether the cohort's members take turns by fair share."""
         return cohort in self._fair_cohorts
