@@ -22,6 +22,7 @@ from scheduler.kube.connection import Connection, Limits
 from scheduler.kube.credentials import load_credentials
 from scheduler.kube.parse import parse_pod
 from scheduler.kube.seen import PodSeen
+from scheduler.kube.watching import Pace
 from scheduler.logstore import LogStore
 from scheduler.loop.cycle import ClusterLoop
 from scheduler.models import Node, Seat
@@ -48,10 +49,15 @@ class RunningProcess:
     """A `ClusterProcess` in a thread with an event loop of its own."""
 
     def __init__(
-        self, cluster: Cluster, kubeconfig: str, store: LogStore, clock: ShiftedClock
+        self,
+        cluster: Cluster,
+        kubeconfig: str,
+        store: LogStore,
+        clock: ShiftedClock,
+        pace: Pace | None = None,
     ) -> None:
         self._make: Callable[[Connection], ClusterProcess] = lambda kube: ClusterProcess(
-            cluster, kube, store, clock=clock
+            cluster, kube, store, clock=clock, pace=pace
         )
         self._kubeconfig = Path(kubeconfig)
         self._ended: Future[None] = Future()
@@ -104,10 +110,11 @@ class World:
     clock: ShiftedClock
     running: RunningProcess | None = None
     loop: ClusterLoop | None = None
+    pace: Pace | None = None
 
     def start(self) -> None:
         self.running = RunningProcess(
-            self.cluster, self.sim.kubeconfig, self.store, self.clock
+            self.cluster, self.sim.kubeconfig, self.store, self.clock, self.pace
         ).start()
 
     def stop(self) -> None:
@@ -221,6 +228,13 @@ class World:
             {"status": {"conditions": conditions}},
             "application/merge-patch+json",
         )
+
+    def fault(self, kind: str, seconds: float | None = None, **parameters: Any) -> None:
+        """Begin a fault of the simulated cluster."""
+        self.sim.call(lambda sim: sim.faults.begin(kind, parameters, seconds))
+
+    def end_faults(self) -> None:
+        self.sim.call(lambda sim: sim.faults.end_all())
 
     def make_foreign_pod(self, node: str, gpus: int, name: str = "foreign") -> None:
         """Somebody else's pod, bound around everybody."""
