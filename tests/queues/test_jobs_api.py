@@ -553,7 +553,7 @@ def test_a_long_poll_waits_for_events_of_its_own_job(
     api: APIClient, train: Queue, ravi: User
 ) -> None:
     job = make_job(train, ravi)
-    response = api.get(f"{JOBS}{job.pk}/?wait=5&until=running")
+    response: Any = api.get(f"{JOBS}{job.pk}/?wait=5&until=running")
     assert response.waits_for.predicate(type("Heard", (), {"job": job.pk})())
     assert not response.waits_for.predicate(type("Heard", (), {"job": "other"})())
     run_job(job)

@@ -170,7 +170,8 @@ def test_five_hundred_jobs_cost_few_queries(
     shop: Tenant, ravi: User, django_assert_max_num_queries: Any
 ) -> None:
     payloads = [GOOD | {"external_id": f"x{n}"} for n in range(500)]
-    with django_assert_max_num_queries(30):
+    # SQLite takes fewer variables a statement, so it needs more inserts.
+    with django_assert_max_num_queries(30 if connection.vendor == "postgresql" else 60):
         results = batch(ravi, payloads)
     assert problems(results) == [""] * 500
     assert JobRole.objects.filter(job__external_id__startswith="x").count() == 500
@@ -238,7 +239,7 @@ def _need_while_it_is_cancelled(first: Job, user: User) -> str:
     return made[0]
 
 
-class PlannerThatKnows:
+class PlannerThatKnows(planner.NoPlanner):
     """Says that jobs of more than four replicas can never run."""
 
     def never(self, specs: Sequence[JobSpec], user: str, now: datetime) -> list[Never | None]:
