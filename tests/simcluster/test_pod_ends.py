@@ -71,10 +71,11 @@ def test_pull_error_waits_with_backoff_and_never_starts(api: Direct) -> None:
     api.cluster.advance(3)
     status = api.pod("a")["status"]
     assert status["phase"] == "Pending"
-    assert status["containerStatuses"][0]["state"]["waiting"] == {
-        "reason": "ImagePullBackOff",
-        "message": 'Back-off pulling image "registry.example/train:1"',
-    }
+    waiting = status["containerStatuses"][0]["state"]["waiting"]
+    assert waiting["reason"] == "ImagePullBackOff"
+    assert waiting["message"].startswith(
+        'Back-off pulling image "registry.example/train:1": ErrImagePull: rpc error: code = NotFound'
+    )
     assert condition({"status": status}, "Ready")["reason"] == "ContainersNotReady"  # type: ignore[index]
     assert "BackOff" in api.events("a")
 
@@ -87,6 +88,59 @@ def test_pull_error_of_a_node_heals_when_the_registry_is_back(api: Direct) -> No
     assert api.pod("a")["status"]["phase"] == "Pending"
     api.cluster.advance(30)
     assert api.pod("a")["status"]["phase"] == "Running"
+
+
+def test_pull_that_fails_twice_works_the_third_time(api: Direct) -> None:
+    api.run_pod("a", NODE, pull_error="429 Too Many Requests", pull_failures="2")
+    api.cluster.advance(20)
+    assert api.pod("a")["status"]["phase"] == "Pending"
+    api.cluster.advance(20)
+    assert api.pod("a")["status"]["phase"] == "Running"
+
+
+def test_private_image_needs_a_pull_secret_that_exists(api: Direct) -> None:
+    container = {"name": "main", "image": "private.example/train:1"}
+    secrets = [{"name": "regcred"}]
+    api.run_pod("a", NODE, spec={"containers": [container], "imagePullSecrets": secrets})
+    api.cluster.advance(2)
+    waiting = api.pod("a")["status"]["containerStatuses"][0]["state"]["waiting"]
+    assert "401 Unauthorized" in waiting["message"]
+    assert "FailedToRetrieveImagePullSecret" in api.events("a")
+    secret = {"metadata": {"name": "regcred"}, "stringData": {".dockerconfigjson": "{}"}}
+    api.ok("POST", "/api/v1/namespaces/default/secrets", secret)
+    api.cluster.advance(15)
+    assert api.pod("a")["status"]["phase"] == "Running"
+
+
+def test_init_containers_run_first_and_hold_the_others_back(api: Direct) -> None:
+    inits = [{"name": "one", "image": "i:1"}, {"name": "two", "image": "i:2"}]
+    api.run_pod("a", NODE, spec={"initContainers": inits}, init_seconds="10", pull_seconds="0.5")
+    api.cluster.advance(5)
+    body = api.pod("a")
+    assert body["status"]["phase"] == "Pending"
+    assert condition(body, "Initialized")["message"] == (  # type: ignore[index]
+        "containers with incomplete status: [one two]"
+    )
+    assert "running" in body["status"]["initContainerStatuses"][0]["state"]
+    api.cluster.advance(20)
+    body = api.pod("a")
+    assert body["status"]["phase"] == "Running"
+    assert condition(body, "Initialized")["status"] == "True"  # type: ignore[index]
+    codes = [s["state"]["terminated"]["exitCode"] for s in body["status"]["initContainerStatuses"]]
+    assert codes == [0, 0]
+
+
+def test_hanging_pod_prints_nothing_more_and_never_ends(api: Direct) -> None:
+    api.run_pod("a", NODE, run_seconds="60", fault="hang", fault_after_seconds="20")
+    api.cluster.advance(300)
+    assert api.pod("a")["status"]["phase"] == "Running"
+    output = api.cluster.fleet.kubelets[NODE].by_key[("default", "a")].containers[0].output
+    assert output is not None
+    now = api.cluster.clock.now()
+    assert 0 < output.planned_until(now) < 20
+    api.ok("DELETE", f"{PODS}/a")
+    api.cluster.advance(2)
+    assert api.gone("a")
 
 
 def test_invalid_image_name_is_told_at_once(api: Direct) -> None:

@@ -16,8 +16,10 @@ from scheduler.simcluster.clock import Clock, stamp
 from scheduler.simcluster.store.resources import (
     LIMIT_RANGES,
     NAMESPACES,
+    NODES,
     PODS,
     PRIORITY_CLASSES,
+    SERVICES,
     ResourceType,
 )
 from scheduler.simcluster.store.store import Store
@@ -34,6 +36,7 @@ class Admission:
         self._store = store
         self._clock = clock
         self._quota = QuotaAdmission(store)
+        self._addresses = 0
 
     def admit_new(self, body: Json, resource: ResourceType, *, dry_run: bool) -> list[str]:
         """Fills in and checks a new object, in place; charges quota. Returns warnings.
@@ -46,8 +49,10 @@ class Admission:
         warnings: list[str] = []
         if resource is PODS:
             self._mutate_pod(body)
-        elif resource.kind == "Node":
+        elif resource is NODES:
             _taint_new_node(body)
+        elif resource is SERVICES:
+            self._give_address(body)
         causes = causes_of(body, resource)
         if causes:
             raise invalid(resource, body["metadata"].get("name", ""), causes)
@@ -57,6 +62,15 @@ class Admission:
         if refusal is not None:
             raise refusal
         return warnings
+
+    def _give_address(self, body: Json) -> None:
+        """A free cluster IP for a service that asks for none in particular."""
+        spec = body["spec"]
+        if spec["type"] == "ExternalName" or spec.get("clusterIP"):
+            return
+        self._addresses += 1
+        address = f"10.96.{self._addresses // 254 % 256}.{self._addresses % 254 + 1}"
+        spec["clusterIP"], spec["clusterIPs"] = address, [address]
 
     def _check_namespace(self, body: Json, resource: ResourceType) -> None:
         namespace = body["metadata"].get("namespace", "")

@@ -1,5 +1,6 @@
 """Values that the API server fills in: what a stored object has though nobody sent it."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -178,6 +179,10 @@ def _fill_event(body: Json) -> None:
 
 def _fill_secret(body: Json) -> None:
     body.setdefault("type", "Opaque")
+    plain = body.pop("stringData", None)
+    if plain:
+        encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
+        body["data"] = {**(body.get("data") or {}), **encoded}
 
 
 def _fill_priority_class(body: Json) -> None:

@@ -32,7 +32,8 @@ def holder_of(run: PodRun | None) -> Holder | None:
     if run is None or run.done:
         return None
     container = run.containers[0]
-    busy = run.behaviour.utilisation / 100 if container.running else 0.0
+    works = container.running and not run.hung
+    busy = run.behaviour.utilisation / 100 if works else 0.0
     return Holder(run.key[0], run.key[1], container.name, busy, container.started_at)
 
 

@@ -316,6 +316,11 @@ class Actions:
             run.kill(container, code, "Completed" if code == 0 else "Error")
         return None
 
+    def pod_hang(self, namespace: str, pod: str) -> Undo:
+        """The processes hang: no more log lines, idle GPUs, no end."""
+        self._run(namespace, pod).hang()
+        return None
+
     def pod_evicted(self, namespace: str, pod: str) -> Undo:
         """The kubelet evicts the pod for lack of memory on the node."""
         self._run(namespace, pod).evict(

@@ -53,7 +53,7 @@ class Injector:
             "node_not_ready", "node_silent", "node_gone", "node_reboot", "node_deleted",
             "clock_skew", "node_condition", "gpu_xid", "gpu_ecc", "gpu_heat", "gpu_nvlink",
             "gpu_reset", "plugin_stopped", "plugin_missing", "plugin_restart", "exporter_down",
-            "pull_fails", "pull_slow", "pod_oom", "pod_exit", "pod_evicted",
+            "pull_fails", "pull_slow", "pod_oom", "pod_exit", "pod_hang", "pod_evicted",
         )  # fmt: skip
         self.kinds: dict[str, Callable[..., Undo]] = {
             name: getattr(actions, name) for name in names

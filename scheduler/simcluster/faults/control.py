@@ -61,6 +61,8 @@ class ControlApi:
         try:
             if parts[:1] == ["exporter"] and request.method == "GET":
                 return self._exporter(parts[1:])
+            if parts[:1] == ["exporters"] and request.method == "GET":
+                return web.json_response(self._targets(request.headers.get("Host", "")))
             raw = await request.read()
             body = json.loads(raw) if raw else {}
             if not isinstance(body, dict):
@@ -85,6 +87,20 @@ class ControlApi:
         except ApiError as error:
             return web.json_response(error.status(), status=error.code)
         return web.Response(text=text, content_type="text/plain")
+
+    def _targets(self, host: str) -> list[Json]:
+        """The exporters of all nodes with GPUs, for Prometheus' http_sd."""
+        return [
+            {
+                "targets": [host],
+                "labels": {
+                    "__metrics_path__": f"/_sim/exporter/{name}/metrics", "instance": f"{name}:9400",
+                    "node": name,
+                },
+            }
+            for name, kubelet in self._fleet.kubelets.items()
+            if kubelet.machine.gpus
+        ]  # fmt: skip
 
     def _state(self, body: Json, rest: list[str]) -> Answer:
         counts = {

@@ -9,7 +9,7 @@ from scheduler.simcluster.profiles.model import Profile
 
 Json = dict[str, Any]
 PREFIX = "sim.muster.dev/"
-FAULTS = ("image-pull", "image-name", "config", "run", "oom", "none")
+FAULTS = ("image-pull", "image-name", "config", "run", "oom", "hang", "none")
 SIGTERM_WAYS = ("exit", "ignore", "checkpoint")
 
 
@@ -22,6 +22,10 @@ class Behaviour:
     log_lines: int
     pull_seconds: float
     start_seconds: float
+    init_seconds: float
+    pull_error: str
+    pull_failures: float
+    """How many pulls fail before one works; infinity for all."""
     fault: str
     fault_after_seconds: float
     on_sigterm: str
@@ -42,12 +46,16 @@ def behaviour_of(body: Json, profile: Profile, draw: Random) -> Behaviour:
     way = notes.get(f"{PREFIX}on-sigterm", "exit")
     way = way if way in SIGTERM_WAYS else "exit"
     fault = notes.get(f"{PREFIX}fault", "none")
+    pull_error = notes.get(f"{PREFIX}pull-error", "not found" if fault == "image-pull" else "")
     return Behaviour(
         run_seconds=run,
         exit_code=int(_number(notes, "exit-code", 0)),
         log_lines=int(_number(notes, "log-lines", 20)),
         pull_seconds=_number(notes, "pull-seconds", draw.uniform(*profile.pull_seconds)),
         start_seconds=_number(notes, "start-seconds", draw.uniform(*profile.start_seconds)),
+        init_seconds=_number(notes, "init-seconds", 0.2),
+        pull_error=pull_error,
+        pull_failures=_number(notes, "pull-failures", math.inf if pull_error else 0),
         fault=fault if fault in FAULTS else "none",
         fault_after_seconds=_number(notes, "fault-after-seconds", 1.0),
         on_sigterm=way,

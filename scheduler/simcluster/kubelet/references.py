@@ -37,6 +37,12 @@ def missing_mount(store: Store, namespace: str, spec: Json) -> str:
     return ""
 
 
+def missing_pull_secrets(store: Store, namespace: str, spec: Json) -> list[str]:
+    """The names of pull secrets that are not there."""
+    wanted = [item["name"] for item in spec.get("imagePullSecrets") or [] if item.get("name")]
+    return [name for name in wanted if store.get(SECRETS, namespace, name) is None]
+
+
 def missing_reference(store: Store, namespace: str, spec: Json, container_name: str) -> str:
     """Which object or key of a container's environment is missing; empty when none is."""
     container = next(c for c in spec["containers"] if c["name"] == container_name)

@@ -6,12 +6,14 @@ writes what a real kubelet would write; docs/simcluster.md lists every end with 
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from scheduler.simcluster.clock import Timer, stamp
 from scheduler.simcluster.kubelet.behaviour import Behaviour
 from scheduler.simcluster.kubelet.containers import Container
 from scheduler.simcluster.kubelet.output import Output
+from scheduler.simcluster.kubelet.pulling import Backoff, Pulls
 from scheduler.simcluster.kubelet.references import missing_mount, missing_reference
 from scheduler.simcluster.kubelet.status import conditions_of, phase_of
 from scheduler.simcluster.nodes.machine import Machine
@@ -19,10 +21,8 @@ from scheduler.simcluster.store.store import Key, Store
 from scheduler.simcluster.world import Subject, World
 
 Json = dict[str, Any]
-BACKOFF_START_SECONDS = 10.0
-BACKOFF_MAX_SECONDS = 300.0
 BACKOFF_RESET_SECONDS = 600.0
-KILLED, TERMINATED = 137, 143
+KILLED = 137
 LOST_MESSAGE = "The container could not be located when the pod was terminated"
 START_ERROR = (
     "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc "
@@ -56,6 +56,11 @@ class PodRun:
         self.spec: Json = body["spec"]
         self.started_at = host.world.clock.now()
         self.containers = [Container(c["name"], c["image"]) for c in self.spec["containers"]]
+        self.inits = [
+            Container(c["name"], c["image"]) for c in self.spec.get("initContainers") or []
+        ]
+        self.hung = False
+        """Whether its processes hang: they run, print nothing and keep no GPU busy."""
         self.pod_ip = ""
         self.reason = ""
         self.message = ""
@@ -66,7 +71,8 @@ class PodRun:
         self.deleting = False
         self.done = False
         self._timers: dict[str, Timer] = {}
-        self._backoff: dict[str, float] = {}
+        self._backoff = Backoff()
+        self._pulls = Pulls(self)
         self._draw = host.world.identities.stable("run", *key)
 
     @property
@@ -86,7 +92,7 @@ class PodRun:
         """Right after admission: shows ContainerCreating and starts on volumes and images."""
         deadline = self.spec.get("activeDeadlineSeconds")
         if deadline is not None:
-            self._after("deadline", float(deadline), self._deadline)
+            self.after("deadline", float(deadline), self._deadline)
         self.host.publish(self)
         self._mount()
 
@@ -98,6 +104,7 @@ class PodRun:
         conditions = conditions_of(
             self.containers, phase, old.get("conditions") or [], now_text,
             has_network=running_network,
+            uninitialized=[init.name for init in self.inits if init.ended is None],
         )  # fmt: skip
         if self.extra_condition is not None:
             conditions = [c for c in conditions if c["type"] != self.extra_condition["type"]]
@@ -112,6 +119,8 @@ class PodRun:
         if self.pod_ip:
             status |= {"podIP": self.pod_ip, "podIPs": [{"ip": self.pod_ip}]}
         status["startTime"] = stamp(self.started_at)
+        if self.inits:
+            status["initContainerStatuses"] = [init.status() for init in self.inits]
         status["containerStatuses"] = [container.status() for container in self.containers]
         status["qosClass"] = old.get("qosClass", "BestEffort")
         return status
@@ -123,7 +132,8 @@ class PodRun:
         subject = Subject("Pod", self.key[1], self.key[0], self.uid, path)
         self.host.world.record(subject, type_, reason, message, source)
 
-    def _after(self, name: str, seconds: float, action: Callable[[], None]) -> None:
+    def after(self, name: str, seconds: float, action: Callable[[], None]) -> None:
+        """Sets a named timer in place of an earlier one; none for an infinite wait."""
         self._cancel(name)
         if not math.isinf(seconds):
             self._timers[name] = self.host.world.timers.after(seconds, action)
@@ -140,93 +150,69 @@ class PodRun:
     # Starting.
 
     def _mount(self) -> None:
-        problem = missing_mount(self._store, self.key[0], self.spec)
+        problem = missing_mount(self.store, self.key[0], self.spec)
         if problem:
             self.event("Warning", "FailedMount", problem)
-            self._after("mount", 2.0, self._mount)
+            self.after("mount", 2.0, self._mount)
             return
-        for container in self.containers:
-            self._pull(container)
+        self._initialize(0)
 
-    @property
-    def _store(self) -> Store:
-        return self.host.world.store
-
-    def _pull(self, container: Container) -> None:
+    def _initialize(self, place: int) -> None:
+        """Runs the init containers one after another, then starts on the others."""
         if self.stopping:
             return
-        if self.behaviour.fault == "image-name" or " " in container.image:
-            message = (
-                f'Failed to apply default image tag "{container.image}": couldn\'t parse image '
-                "name: invalid reference format"
-            )
-            self.event("Warning", "InspectFailed", message, container.name)
-            self._wait(container, "InvalidImageName", message)
+        if place < len(self.inits):
+            init = self.inits[place]
+            self._pulls.begin(init, lambda: self._start_init(init, place))
             return
-        if not self._backoff.get(f"pull {container.name}"):
-            self.event("Normal", "Pulling", f'Pulling image "{container.image}"', container.name)
-        seconds = self.behaviour.pull_seconds * self.host.machine.pull_factor
-        self._after(f"pull {container.name}", seconds, lambda: self._pulled(container))
+        if self.inits:
+            self.host.publish(self)
+        for container in self.containers:
+            self._pulls.begin(container, partial(self._create, container))
 
-    def _pulled(self, container: Container) -> None:
-        problem = self.host.machine.pull_problem
-        if not problem and self.behaviour.fault == "image-pull":
-            problem = (
-                f'failed to pull and unpack image "{container.image}": failed to resolve '
-                f'reference "{container.image}": {container.image}: not found'
-            )
-        if problem:
-            self._pull_failed(container, problem)
-            return
-        took = self.behaviour.pull_seconds
-        self.event(
-            "Normal", "Pulled",
-            f'Successfully pulled image "{container.image}" in {took * 1000:.0f}ms', container.name,
-        )  # fmt: skip
-        self._create(container)
-
-    def _pull_failed(self, container: Container, problem: str) -> None:
-        message = f"rpc error: code = NotFound desc = {problem}"
-        self.event(
-            "Warning",
-            "Failed",
-            f'Failed to pull image "{container.image}": {message}',
-            container.name,
+    def _start_init(self, init: Container, place: int) -> None:
+        now = self.host.world.clock.now()
+        container_id = f"containerd://{self._draw.getrandbits(256):064x}"
+        if not self.pod_ip:
+            self.pod_ip = self._new_address()
+        init.start(now, container_id, self._output(init, now))
+        self.event("Normal", "Started", f"Started container {init.name}", init.name)
+        self.host.publish(self)
+        self.after(
+            f"end {init.name}", self.behaviour.init_seconds, lambda: self._end_init(init, place)
         )
-        self.event("Warning", "Failed", "Error: ErrImagePull", container.name)
-        self._wait(container, "ErrImagePull", message)
-        name = f"pull {container.name}"
-        wait = self._next_backoff(name)
-        self._after(f"{name} wait", min(1.0, wait), lambda: self._pull_waits(container))
-        self._after(name, wait, lambda: self._pull(container))
 
-    def _pull_waits(self, container: Container) -> None:
-        text = f'Back-off pulling image "{container.image}"'
-        self.event("Normal", "BackOff", text, container.name)
-        self.event("Warning", "Failed", "Error: ImagePullBackOff", container.name)
-        self._wait(container, "ImagePullBackOff", text)
+    def _end_init(self, init: Container, place: int) -> None:
+        init.end(self.host.world.clock.now(), 0, "Completed")
+        self._initialize(place + 1)
 
-    def _next_backoff(self, name: str) -> float:
-        wait = self._backoff.get(name, BACKOFF_START_SECONDS / 2) * 2
-        self._backoff[name] = min(wait, BACKOFF_MAX_SECONDS)
-        return self._backoff[name]
+    @property
+    def store(self) -> Store:
+        """The cluster's objects."""
+        return self.host.world.store
 
-    def _wait(self, container: Container, reason: str, message: str) -> None:
+    @property
+    def machine(self) -> Machine:
+        """The machine that it runs on."""
+        return self.host.machine
+
+    def wait(self, container: Container, reason: str, message: str) -> None:
+        """Shows a container as waiting."""
         container.wait(reason, message)
         self.host.publish(self)
 
     def _create(self, container: Container) -> None:
         if self.stopping:
             return
-        problem = missing_reference(self._store, self.key[0], self.spec, container.name)
+        problem = missing_reference(self.store, self.key[0], self.spec, container.name)
         if not problem and self.behaviour.fault == "config":
             problem = 'secret "missing" not found'
         if problem:
             self.event("Warning", "Failed", f"Error: {problem}", container.name)
-            self._wait(container, "CreateContainerConfigError", problem)
-            self._after(f"create {container.name}", 5.0, lambda: self._create(container))
+            self.wait(container, "CreateContainerConfigError", problem)
+            self.after(f"create {container.name}", 5.0, lambda: self._create(container))
             return
-        self._after(
+        self.after(
             f"start {container.name}", self.behaviour.start_seconds, lambda: self._start(container)
         )
 
@@ -248,19 +234,22 @@ class PodRun:
             return
         container.start(now, container_id, self._output(container, now))
         self.event("Normal", "Started", f"Started container {container.name}", container.name)
-        if self.behaviour.fault == "oom":
+        if self.behaviour.fault == "hang":
+            self.after(f"hang {container.name}", self.behaviour.fault_after_seconds, self.hang)
+        elif self.behaviour.fault == "oom":
             wait = self.behaviour.fault_after_seconds
-            self._after(
+            self.after(
                 f"end {container.name}", wait, lambda: self.kill(container, KILLED, "OOMKilled")
             )
         else:
-            self._after(
+            self.after(
                 f"end {container.name}", self.behaviour.run_seconds, lambda: self._exit(container)
             )
         self.host.publish(self)
 
     def _spec_of(self, container: Container) -> Json:
-        found: Json = next(c for c in self.spec["containers"] if c["name"] == container.name)
+        listed = [*self.spec["containers"], *(self.spec.get("initContainers") or [])]
+        found: Json = next(item for item in listed if item["name"] == container.name)
         return found
 
     def _new_address(self) -> str:
@@ -282,6 +271,15 @@ class PodRun:
         )  # fmt: skip
 
     # Ending.
+
+    def hang(self) -> None:
+        """From now on nothing moves: no log lines, idle GPUs, no end."""
+        self.hung = True
+        now = self.host.world.clock.now()
+        for container in self.containers:
+            self._cancel(f"end {container.name}")
+            if container.output is not None:
+                container.output.stopped_at = min(container.output.stopped_at, now)
 
     def _exit(self, container: Container) -> None:
         code = self.behaviour.exit_code
@@ -311,10 +309,10 @@ class PodRun:
         now = self.host.world.clock.now()
         name = f"restart {container.name}"
         if container.started_at and now - container.started_at > BACKOFF_RESET_SECONDS:
-            self._backoff.pop(name, None)
-        first = name not in self._backoff
-        wait = 0.0 if first and container.restarts == 0 else self._next_backoff(name)
-        self._backoff.setdefault(name, BACKOFF_START_SECONDS / 2)
+            self._backoff.forget(name)
+        first = not self._backoff.known(name) and container.restarts == 0
+        wait = 0.0 if first else self._backoff.next(name)
+        self._backoff.touch(name)
         self.host.publish(self)
         if wait:
             self.event(
@@ -328,7 +326,7 @@ class PodRun:
                 f"pod={self.key[1]}_{self.key[0]}({self.uid})",
             )
             self.host.publish(self)
-        self._after(name, wait + 0.1, lambda: self._start_again(container))
+        self.after(name, wait + 0.1, lambda: self._start_again(container))
 
     def _start_again(self, container: Container) -> None:
         container.restarts += 1
@@ -364,6 +362,9 @@ class PodRun:
         """SIGTERM now, SIGKILL after the grace period; a shorter grace period later wins."""
         first = not self.stopping
         self.stopping = True
+        for init in self.inits:
+            if init.running:
+                init.end(self.host.world.clock.now(), KILLED, "Error")
         for container in self.containers:
             if container.running:
                 self._stop_container(container, grace_seconds, first=first)
@@ -384,11 +385,11 @@ class PodRun:
         if first and exits_itself and grace > 0:
             code = behaviour.sigterm_exit_code
             reason = "Completed" if code == 0 else "Error"
-            self._after(
+            self.after(
                 f"exit {container.name}", behaviour.sigterm_seconds,
                 lambda: self._stopped(container, code, reason),
             )  # fmt: skip
-        self._after(
+        self.after(
             f"kill {container.name}", grace, lambda: self._stopped(container, KILLED, "Error")
         )
 

@@ -32,13 +32,25 @@ def phase_of(containers: list[Container], restart_policy: str) -> str:
 
 
 def conditions_of(
-    containers: list[Container], phase: str, old: list[Json], now_text: str, *, has_network: bool
+    containers: list[Container],
+    phase: str,
+    old: list[Json],
+    now_text: str,
+    *,
+    has_network: bool,
+    uninitialized: list[str],
 ) -> list[Json]:
-    """The kubelet's five conditions, keeping transition times and foreign conditions."""
+    """The kubelet's five conditions, keeping transition times and foreign conditions.
+
+    `uninitialized` are the init containers that have not ended.
+    """
     unready = [container.name for container in containers if not container.running]
     ready = _readiness(unready, phase)
     initialized: Json = {"status": "True"}
-    if phase == "Succeeded":
+    if uninitialized:
+        text = f"containers with incomplete status: [{' '.join(uninitialized)}]"
+        initialized = {"status": "False", "reason": "ContainersNotInitialized", "message": text}
+    elif phase == "Succeeded":
         initialized["reason"] = "PodCompleted"
     fresh: dict[str, Json] = {
         "PodReadyToStartContainers": {"status": "True" if has_network else "False"},
