@@ -17,6 +17,7 @@ from scheduler.core.inputs import jobs as core_jobs
 from scheduler.core.resources import Amount
 from scheduler.selectors.asks import checkpoint_of, topology_of, version_pair
 from scheduler.snapshot.policy import Policy
+from scheduler.snapshot.usage import PastUse, read_past
 
 # SQLite allows 32,766 variables in a statement, and PostgreSQL plans shorter lists better.
 IDS_PER_QUERY = 1_000
@@ -82,12 +83,17 @@ class Leftover:
 
 @dataclass(slots=True)
 class Jobs:
-    """What was read. `said` is what the planner last said of a waiting job: (class key, reason code)."""
+    """What was read.
+
+    said: what the planner last said of a waiting job, as (class key, reason code). past: what released
+    placements have used, whatever became of their jobs.
+    """
 
     waiting: dict[str, core_jobs.WaitingJob] = field(default_factory=dict)
     running: dict[str, core_jobs.RunningJob] = field(default_factory=dict)
     leftovers: dict[str, tuple[Leftover, ...]] = field(default_factory=dict)
     said: dict[str, tuple[str, str]] = field(default_factory=dict)
+    past: dict[str, PastUse] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -104,6 +110,7 @@ class JobReader:
         if ids is None:
             self._read_waiting(found, Job.objects.all())
             self._read_held_capacity(found, Placement.objects.all(), Attempt.objects.all())
+            found.past = read_past(self.cluster_id)
             return found
         listed = sorted(ids)
         for at in range(0, len(listed), IDS_PER_QUERY):
@@ -114,6 +121,7 @@ class JobReader:
                 Placement.objects.filter(attempt__job_id__in=part),
                 Attempt.objects.filter(job_id__in=part),
             )
+            found.past |= read_past(self.cluster_id, part)
         return found
 
     def _read_waiting(self, found: Jobs, jobs: QuerySet[Job]) -> None:

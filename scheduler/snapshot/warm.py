@@ -21,6 +21,13 @@ from scheduler.snapshot.jobs import IDS_PER_QUERY, JobReader, Jobs, Leftover
 from scheduler.snapshot.nodes import NO_STRANGERS, Strangers, read_nodes, read_strangers
 from scheduler.snapshot.policy import Policy, read_policy
 from scheduler.snapshot.reading import consistent_reads
+from scheduler.snapshot.usage import (
+    HALF_LIFE_SECONDS,
+    Owner,
+    PastUse,
+    decayed_usage,
+    is_close,
+)
 
 T = TypeVar("T")
 
@@ -58,6 +65,8 @@ class WarmSnapshot:
     _waiting: dict[str, WaitingJob] = field(default_factory=dict)
     _running: dict[str, RunningJob] = field(default_factory=dict)
     _asks: dict[Ask, Ask] = field(default_factory=dict)
+    _past: dict[str, PastUse] = field(default_factory=dict)
+    _past_of: dict[Owner, float] = field(default_factory=dict)
     _parts: _Parts = field(default_factory=_Parts)
 
     def refresh(self) -> bool:
@@ -89,6 +98,8 @@ class WarmSnapshot:
             queues=policy.queues,
             cohorts=policy.cohorts,
             user_limits=policy.user_limits,
+            usage=decayed_usage(self._past_of, self._running.values(), now),
+            half_life_seconds=HALF_LIFE_SECONDS,
             running=self._running_tuple(),
             waiting=self._waiting_tuple(),
             revision=self.seq,
@@ -124,6 +135,18 @@ class WarmSnapshot:
     def _take_all(self, jobs: Jobs) -> None:
         self._waiting, self._running = jobs.waiting, jobs.running
         self._leftovers, self.said = jobs.leftovers, jobs.said
+        self._past, self._past_of = {}, {}
+        for job, use in jobs.past.items():
+            self._count_past(job, use)
+
+    def _count_past(self, job: str, use: PastUse | None) -> None:
+        """Replace what a job has used in the sum of its owner."""
+        before = self._past.get(job)
+        for each, sign in ((before, -1.0), (use, 1.0)):
+            if each is not None:
+                known = self._past_of.get(each.owner, 0.0)
+                self._past_of[each.owner] = max(0.0, known + sign * each.weighted)
+        _put(self._past, job, use)
 
     def _reread(self, changes: Changes) -> bool:
         before = self._read_policy()
@@ -182,6 +205,8 @@ class WarmSnapshot:
                 self._parts.stale_nodes |= {leftover.node for leftover in held}
                 self._parts.stale.add("nodes")
             _put(self.said, job, jobs.said.get(job))
+            if job in jobs.past:
+                self._count_past(job, jobs.past[job])
 
     def _node_tuple(self) -> tuple[Node, ...]:
         if "nodes" in self._parts.stale:
@@ -238,6 +263,8 @@ def differences(one: Snapshot, other: Snapshot) -> list[str]:
     for part in fields(Snapshot):
         left, right = getattr(one, part.name), getattr(other, part.name)
         if left == right or part.name == "revision":
+            continue
+        if part.name == "usage" and is_close(left, right):
             continue
         found.append(f"{part.name}: {_members_that_differ(left, right)}")
     return found
