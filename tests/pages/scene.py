@@ -1,14 +1,17 @@
 """A cluster in the middle of its day: two tenants, nodes in every state, jobs in every phase.
 
-The pages' tests and screenshots look at this; everything goes through the services where there is one.
+The pages' tests and screenshots look at this. Rows are written in bulk: it is built for every test.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.hashers import make_password
 
+from controlplane.common.models import Event
+from queues.ids import job8_of, new_job_ids
 from queues.lifecycle import EndedBy, Phase
 from queues.models import (
     Attempt,
@@ -17,6 +20,7 @@ from queues.models import (
     Estimate,
     Flavor,
     Job,
+    JobRole,
     Level,
     Placement,
     Queue,
@@ -24,10 +28,6 @@ from queues.models import (
     Quota,
     Verdict,
 )
-from queues.services.attempts import begin_attempt, end_attempt, mark_running
-from queues.services.jobs import hold_job, submit_job
-from queues.services.lifecycle import transition_job
-from queues.services.validation import validate_job
 from scheduler.models import ClusterState, ForeignPod, Node, Seat
 from tenants.access import Actor
 from tenants.models import Cohort, Membership, Tenant, User
@@ -54,6 +54,7 @@ class Scene:
     jobs: dict[str, Job] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     flavors: dict[str, Flavor] = field(default_factory=dict)
+    queues: dict[tuple[str, str], Queue] = field(default_factory=dict)
 
     def actor(self, name: str) -> Actor:
         """That person, as the browser sends them."""
@@ -130,7 +131,7 @@ def _nodes(scene: Scene) -> None:
             "spine": f"spine-{index // 32:02d}" if is_h100 else "spine-02",
             "leaf": f"leaf-{index // 16:02d}" if is_h100 else "leaf-04",
         }
-        row = {
+        row: dict[str, Any] = {
             "cluster": scene.cluster,
             "name": f"gpu-{index:05d}",
             "uid": f"uid-{index}",
@@ -146,7 +147,8 @@ def _nodes(scene: Scene) -> None:
             "ready": True,
             "observed_at": scene.now,
         }
-        scene.nodes.append(Node.objects.create(**row | STATES.get(index, {})))
+        scene.nodes.append(Node(**row | STATES.get(index, {})))
+    Node.objects.bulk_create(scene.nodes)
     ForeignPod.objects.create(
         cluster=scene.cluster,
         uid="foreign-1",
@@ -176,177 +178,255 @@ def _queue(scene: Scene, tenant: Tenant, name: str) -> None:
         default_max_runtime_seconds=86_400,
         longest_max_runtime_seconds=604_800,
     )
+    scene.queues[tenant.slug, name] = queue
     for position, flavor in enumerate(scene.flavors.values()):
         QueueFlavor.objects.create(queue=queue, flavor=flavor, position=position)
 
 
-def submit(scene: Scene, user: str, name: str, replicas: int, each: int, **more: Any) -> Job:
-    """A job by the services, remembered by its name."""
-    ago = more.pop("ago", timedelta(minutes=5))
-    tenant = PEOPLE[user][0]
-    payload = {
-        "name": name,
-        "tenant": tenant,
-        "queue": "train",
-        "image": "registry.example/train:1",
-        "command": ["torchrun", "train.py", "--config", "7b.yaml"],
-        "replicas": replicas,
-        "gpus_per_replica": each,
-        "env": {"LR": "3e-4"},
-    } | more
+@dataclass
+class Rows:
+    """What is written at the end, each kind in one statement."""
+
+    jobs: list[Job] = field(default_factory=list)
+    roles: list[JobRole] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    estimates: list[Estimate] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def write(self, scene: Scene) -> None:
+        """Everything, and a seat for each GPU that is held."""
+        Job.objects.bulk_create(self.jobs)
+        for rows in (self.roles, self.attempts, self.placements):
+            for row in rows:  # pick up the keys of what was just stored
+                for name in ("job", "attempt", "role"):
+                    if hasattr(row, f"{name}_id"):
+                        setattr(row, name, getattr(row, name))
+            type(rows[0]).objects.bulk_create(rows)
+        for model, rows in ((Verdict, self.verdicts), (Estimate, self.estimates)):
+            model.objects.bulk_create(rows)
+        Event.objects.bulk_create(sorted(self.events, key=lambda event: event.at))
+        nodes = {node.name: node for node in scene.nodes}
+        taken: Counter[str] = Counter()
+        seats = []
+        for placement in self.placements:
+            if placement.released_at is None:
+                start = taken[placement.node]
+                taken[placement.node] += placement.gpus
+                seats += [
+                    Seat(node=nodes[placement.node], index=start + i, placement=placement)
+                    for i in range(placement.gpus)
+                ]
+        Seat.objects.bulk_create(seats)
+
+
+def job_row(scene: Scene, user: str, name: str, *, ago: timedelta, **changes: Any) -> Job:
+    """A pending job that is not yet stored; `queue` may be named."""
+    slug = PEOPLE[user][0]
     then = scene.now - ago
-    actor = scene.actor(user)
-    job = submit_job(actor, validate_job(actor, payload, then), then)
-    scene.jobs[name] = job
-    return job
-
-
-def place(scene: Scene, job: Job, first_node: int, *, runs: bool = True) -> Attempt:
-    """Place a job on consecutive nodes and let it run."""
-    role = job.roles.get()
-    then = job.submitted_at + timedelta(seconds=40)
-    attempt = begin_attempt(
-        job,
-        cluster=scene.cluster,
-        flavor=scene.flavors["h100"],
-        asked_level="leaf",
-        achieved_level="leaf",
-        now=then,
+    job_id = next(new_job_ids(then, 1))
+    return Job(
+        id=job_id,
+        job8=job8_of(job_id),
+        tenant=scene.tenants[slug],
+        queue=scene.queues[slug, "train"],
+        user=scene.users[user],
+        name=name,
+        submitted_at=then,
+        env={"LR": "3e-4"},
+        **{
+            "max_runtime_seconds": 86_400,
+            "reason_code": "not_yet_considered",
+            "reason_since": then,
+        }
+        | changes,
     )
-    per_node = max(1, 8 // role.gpus_per_replica)
-    for replica in range(role.replicas):
-        node = scene.nodes[first_node + replica // per_node]
-        placement = Placement.objects.create(
-            attempt=attempt,
-            role=role,
-            replica=replica,
-            rank=replica,
-            node=node.name,
-            gpus=role.gpus_per_replica,
-            cpu_millis=8000,
-            memory_mib=65_536,
-            domains=node.domains,
-            pod_name=f"{job.job8}-1-main-{replica}-1",
-            created_at=then + timedelta(seconds=1),
-            bound_at=then + timedelta(seconds=1),
-            started_at=then + timedelta(seconds=3) if runs else None,
-            pod_phase="Running" if runs else "Pending",
+
+
+def role_row(job: Job, replicas: int, each: int, mode: str = "preferred") -> JobRole:
+    """Its only role."""
+    return JobRole(
+        job=job,
+        position=0,
+        name="main",
+        replicas=replicas,
+        min_replicas=replicas,
+        gpus_per_replica=each,
+        cpu_millis_per_replica=8_000 * each,
+        memory_mib_per_replica=65_536 * each,
+        image="registry.example/train:1",
+        command=["torchrun", "train.py", "--config", "7b.yaml"],
+        topology_level="leaf",
+        topology_mode=mode,
+    )
+
+
+@dataclass
+class Maker:
+    """Adds jobs to the scene in few words."""
+
+    scene: Scene
+    rows: Rows = field(default_factory=Rows)
+
+    def waits(
+        self, user: str, name: str, shape: tuple[int, int], minutes: float, **changes: Any
+    ) -> Job:
+        """A job that was submitted so many minutes ago and waits (or is held)."""
+        mode = changes.pop("mode", "preferred")
+        job = job_row(self.scene, user, name, ago=timedelta(minutes=minutes), **changes)
+        self.rows.jobs.append(job)
+        self.rows.roles.append(role_row(job, *shape, mode))
+        self.scene.jobs[name] = job
+        self.tell(
+            job, "job.submitted", job.submitted_at, user, queue="train", priority=job.priority
         )
-        taken = node.seats.count()
-        Seat.objects.bulk_create(
-            Seat(node=node, index=taken + i, placement=placement)
-            for i in range(role.gpus_per_replica)
+        return job
+
+    def says(self, job: Job, code: str, numbers: dict[str, Any], minutes: int = 0) -> None:
+        """Give a waiting job a verdict and perhaps an estimate."""
+        job.class_key, job.reason_code = f"class-{job.name}"[:40], code
+        self.rows.verdicts.append(
+            Verdict(
+                cluster=self.scene.cluster,
+                class_key=job.class_key,
+                reasons=[{"code": code, "numbers": numbers}],
+                first_job=job.pk,
+                since=self.scene.now,
+            )
         )
-    if runs:
-        mark_running(attempt, now=then + timedelta(seconds=3))
-    else:
-        transition_job(job, Phase.STARTING, actor="cluster", now=then + timedelta(seconds=1))
-    return attempt
+        if minutes:
+            p50 = self.scene.now + timedelta(minutes=minutes)
+            p90 = p50 + timedelta(minutes=minutes)
+            self.rows.estimates.append(Estimate(job=job, p50=p50, p90=p90, made_at=self.scene.now))
+        self.tell(job, "job.reason", self.scene.now, "scheduler", code=code)
 
+    def runs(self, job: Job, first_node: int, *, started: bool = True) -> Attempt:
+        """Place a job on consecutive nodes, 40 s after it was submitted."""
+        then = job.submitted_at + timedelta(seconds=40)
+        at = then + timedelta(seconds=3) if started else None
+        job.phase = Phase.RUNNING if started else Phase.STARTING
+        job.attempt_number, job.started_at, job.reason_code = 1, at, ""
+        attempt = Attempt(
+            job=job,
+            number=1,
+            cluster=self.scene.cluster,
+            flavor=self.scene.flavors["h100"],
+            placed_at=then,
+            started_at=at,
+            asked_level="leaf",
+            achieved_level="leaf",
+        )
+        self.rows.attempts.append(attempt)
+        role = next(role for role in self.rows.roles if role.job is job)
+        for replica in range(role.replicas):
+            self._place(attempt, role, replica, first_node, then, at)
+        for phase, moment in (("placed", then), ("starting", then), ("running", at)):
+            if moment:
+                self.tell(job, "job.phase", moment, "cluster", to=phase)
+        self.tell(job, "attempt.placed", then, "scheduler", attempt=1, level="leaf")
+        return attempt
 
-def finish(job: Job, attempt: Attempt, codes: list[int], now: datetime) -> None:
-    """End every pod of an attempt with these exit codes, and the job with them."""
-    for placement, code in zip(attempt.placements.order_by("rank"), codes, strict=True):
-        placement.exit_code, placement.ended_at = code, now - timedelta(seconds=code == 0)
-        placement.pod_phase = "Succeeded" if code == 0 else "Failed"
-        placement.message = "" if code == 0 else "CUDA error: an illegal memory access"
-        placement.released_at = placement.gone_at = now
-        placement.save()
-    Seat.objects.filter(placement__attempt=attempt).delete()
-    bad = next((code for code in codes if code), 0)
-    job.refresh_from_db()
-    end_attempt(
-        attempt,
-        ended_by=EndedBy.FAILED if bad else EndedBy.SUCCEEDED,
-        exit_code=bad,
-        message="main-1 exited with 1" if bad else "",
-        now=now,
-    )
+    def _place(
+        self,
+        attempt: Attempt,
+        role: JobRole,
+        replica: int,
+        first_node: int,
+        then: datetime,
+        at: datetime | None,
+    ) -> None:
+        node = self.scene.nodes[first_node + replica // max(1, 8 // role.gpus_per_replica)]
+        self.rows.placements.append(
+            Placement(
+                attempt=attempt,
+                role=role,
+                replica=replica,
+                rank=replica,
+                node=node.name,
+                gpus=role.gpus_per_replica,
+                cpu_millis=8_000,
+                memory_mib=65_536,
+                domains=node.domains,
+                pod_name=f"{attempt.job.job8}-1-main-{replica}-1",
+                created_at=then + timedelta(seconds=1),
+                bound_at=then + timedelta(seconds=1),
+                started_at=at,
+                pod_phase="Running" if at else "Pending",
+            )
+        )
 
+    def ends(self, attempt: Attempt, codes: list[int], minutes: float) -> None:
+        """End every pod with these exit codes so many minutes ago, and the job with them."""
+        now, job = self.scene.now - timedelta(minutes=minutes), attempt.job
+        mine = [p for p in self.rows.placements if p.attempt is attempt]
+        for placement, code in zip(mine, codes, strict=True):
+            placement.exit_code, placement.ended_at = code, now + timedelta(seconds=placement.rank)
+            placement.pod_phase = "Failed" if code else "Succeeded"
+            placement.message = "CUDA error: an illegal memory access" if code else ""
+            placement.released_at = placement.gone_at = now
+        bad = next((code for code in codes if code), 0)
+        ended = EndedBy.FAILED if bad else EndedBy.SUCCEEDED
+        attempt.ended_at, attempt.ended_by = now, ended
+        job.phase, job.outcome, job.finished_at = Phase.FINISHED, ended.value, now
+        job.exit_code, job.message = bad, f"main-1 exited with {bad}" if bad else ""
+        attempt.message = job.message
+        self.tell(job, "attempt.ended", now, "cluster", attempt=1, ended_by=ended.value)
+        self.tell(job, "job.phase", now, "cluster", to="finished", outcome=ended.value)
 
-def waits(scene: Scene, job: Job, code: str, numbers: dict[str, Any], minutes: int = 0) -> None:
-    """Give a waiting job a verdict and perhaps an estimate."""
-    key = f"class-{job.name}"[:40]
-    Verdict.objects.create(
-        cluster=scene.cluster,
-        class_key=key,
-        reasons=[{"code": code, "numbers": numbers}],
-        checks=[
-            {
-                "check": "waiting_for_quota",
-                "ok": True,
-                "numbers": {"needed_gpus": 64, "available_gpus": 128},
-            },
-            {"check": code, "ok": False, "numbers": numbers},
-            {"check": "waiting_for_booking", "ok": None, "numbers": {}},
-        ],
-        first_job=job.pk,
-        since=scene.now,
-    )
-    Job.objects.filter(pk=job.pk).update(class_key=key, reason_code=code, reason_since=scene.now)
-    if minutes:
-        p50 = scene.now + timedelta(minutes=minutes)
-        Estimate.objects.create(
-            job=job, p50=p50, p90=p50 + timedelta(minutes=minutes), made_at=scene.now
+    def tell(self, job: Job, kind: str, at: datetime, actor: str, **numbers: Any) -> None:
+        """An event about the job."""
+        self.rows.events.append(
+            Event(
+                kind=kind,
+                at=at,
+                tenant=job.tenant.slug,
+                job=job.pk,
+                cluster="demo",
+                actor=actor,
+                numbers=numbers,
+            )
         )
 
 
 def _jobs(scene: Scene) -> None:
-    minutes, hours = timedelta(minutes=1), timedelta(hours=1)
-    leaf = {"level": "leaf", "mode": "required"}
-    place(scene, submit(scene, "ravi", "pretrain-7b", 8, 8, ago=2 * hours, topology=leaf), 0)
-    place(scene, submit(scene, "mei", "segment-anything", 12, 8, ago=5 * hours), 32)
-    place(scene, submit(scene, "olivia", "eval-suite", 3, 4, ago=40 * minutes), 9)
-    place(scene, submit(scene, "ravi", "rlhf-ppo", 4, 8, ago=1 * minutes), 16, runs=False)
-    done = submit(scene, "ravi", "tokenise-cc", 1, 8, ago=3 * hours)
-    finish(done, place(scene, done, 20), [0], scene.now - hours)
-    bad = submit(scene, "ravi", "probe-nccl", 4, 8, ago=2 * hours)
-    finish(bad, place(scene, bad, 22), [0, 1, 137, 137], scene.now - 44 * minutes)
-    blocked = submit(
-        scene, "olivia", "pretrain-70b-ctx32k", 16, 8, ago=50 * minutes, topology=leaf, priority=900
+    make = Maker(scene)
+    make.runs(make.waits("ravi", "pretrain-7b", (8, 8), 120, mode="required"), 0)
+    make.runs(make.waits("mei", "segment-anything", (12, 8), 300), 32)
+    make.runs(make.waits("olivia", "eval-suite", (3, 4), 40), 9)
+    make.runs(make.waits("ravi", "rlhf-ppo", (4, 8), 1), 16, started=False)
+    make.ends(make.runs(make.waits("ravi", "tokenise-cc", (1, 8), 180), 20), [0], 60)
+    make.ends(make.runs(make.waits("ravi", "probe-nccl", (4, 8), 121), 22), [0, 1, 137, 137], 44)
+    _waiting(make)
+    make.rows.write(scene)
+
+
+def _waiting(make: Maker) -> None:
+    blocked = make.waits(
+        "olivia", "pretrain-70b-ctx32k", (16, 8), 50, mode="required", priority=900
     )
-    waits(
-        scene,
-        blocked,
-        "waiting_for_topology",
-        {
-            "flavor": "h100",
-            "needed_replicas": 16,
-            "needed_gpus": 128,
-            "needed_nodes": 16,
-            "level": "leaf",
-            "best_domain": "leaf-03",
-            "free_there": 13,
-            "replicas_there": 13,
-            "frees_at": None,
-            "frees_job": None,
-        },
-        minutes=70,
-    )
-    short = submit(scene, "ravi", "sft-math-v4", 8, 8, ago=30 * minutes)
-    waits(
-        scene,
-        short,
-        "waiting_for_quota",
-        {
-            "flavor": "h100",
-            "needed_gpus": 64,
-            "used_gpus": 200,
-            "nominal_gpus": 256,
-            "available_gpus": 48,
-            "tenant": "research",
-        },
-        minutes=100,
-    )
-    over = submit(scene, "ravi", "way-too-big", 80, 8, ago=12 * minutes)
-    waits(
-        scene,
-        over,
-        "exceeds_quota_for_ever",
-        {"flavor": "h100", "needed_gpus": 640, "most_gpus": 512, "tenant": "research"},
-    )
-    submit(scene, "ravi", "just-sent", 1, 2, ago=timedelta(seconds=2))
-    held = submit(scene, "ravi", "ablation-17", 2, 8, ago=37 * minutes)
-    hold_job(scene.actor("ravi"), held, "", scene.now - 20 * minutes)
-    secret = submit(scene, "mei", "vision-secret-plan", 2, 8, ago=9 * minutes)
-    waits(scene, secret, "waiting_for_nodes", {"flavor": "h100", "needed_gpus": 16, "free_gpus": 8})
+    numbers: dict[str, Any] = {"flavor": "h100", "needed_replicas": 16, "needed_gpus": 128}
+    numbers |= {"needed_nodes": 16, "level": "leaf", "best_domain": "leaf-03"}
+    numbers |= {"free_there": 13, "replicas_there": 13, "frees_at": None, "frees_job": None}
+    make.says(blocked, "waiting_for_topology", numbers, minutes=70)
+    short = make.waits("ravi", "sft-math-v4", (8, 8), 30)
+    numbers = {"flavor": "h100", "needed_gpus": 64, "used_gpus": 200, "nominal_gpus": 256}
+    numbers |= {"available_gpus": 48, "tenant": "research"}
+    make.says(short, "waiting_for_quota", numbers, minutes=100)
+    over = make.waits("ravi", "way-too-big", (80, 8), 12)
+    numbers = {"flavor": "h100", "needed_gpus": 640, "most_gpus": 512, "tenant": "research"}
+    make.says(over, "exceeds_quota_for_ever", numbers)
+    make.waits("ravi", "just-sent", (1, 2), 0.03)
+    make.waits("ravi", "ablation-17", (2, 8), 37, phase=Phase.HELD, reason_code="")
+    secret = make.waits("mei", "vision-secret-plan", (2, 8), 9)
+    numbers = {"flavor": "h100", "needed_gpus": 16, "free_gpus": 8}
+    make.says(secret, "waiting_for_nodes", numbers)
+
+
+def add_jobs(scene: Scene, user: str, count: int) -> None:
+    """Many more of one person's waiting jobs, named `more-0` and so on, a minute apart."""
+    make = Maker(scene)
+    for index in range(count):
+        make.waits(user, f"more-{index}", (1, 8), index)
+    Job.objects.bulk_create(make.rows.jobs)
+    JobRole.objects.bulk_create(make.rows.roles)

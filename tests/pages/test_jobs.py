@@ -1,0 +1,163 @@
+"""The job list and the job page: order, filters, pages, acts, and how many queries they take."""
+
+import re
+
+import pytest
+
+from queues.models import Job
+from tests.pages.scene import add_jobs
+
+# Session, user, memberships, rail; what the page itself needs; the event number that it is as new as.
+QUERIES = {
+    "/": 26,
+    "/jobs/": 16,
+    "/jobs/?view=waiting": 16,
+    "/map/demo/": 12,
+    "/nodes/": 11,
+    "/tenants/research/members/": 9,
+    "/tenants/research/quotas/": 24,
+    "/tenants/research/queues/": 12,
+}
+
+
+def names(answer) -> list[str]:
+    return re.findall(r'data-name="([^"]+)"', answer.content.decode())
+
+
+@pytest.mark.parametrize(("path", "most"), QUERIES.items())
+def test_page_takes_no_more_queries_than_it_did(sign_in, django_assert_max_num_queries, path, most):
+    client = sign_in("ravi")
+    client.get(path)
+    with django_assert_max_num_queries(most):
+        assert client.get(path).status_code == 200
+
+
+def test_list_takes_as_many_queries_for_many_jobs_as_for_few(
+    sign_in, scene, django_assert_max_num_queries
+):
+    add_jobs(scene, "ravi", 40)
+    client = sign_in("ravi")
+    with django_assert_max_num_queries(QUERIES["/jobs/"]):
+        answer = client.get("/jobs/")
+    assert len(names(answer)) == 50
+
+
+def test_waiting_tab_stands_in_the_order_of_the_queue(sign_in):
+    found = names(sign_in("ravi").get("/jobs/?view=waiting"))
+    assert found == [
+        "pretrain-70b-ctx32k",
+        "ablation-17",
+        "sft-math-v4",
+        "way-too-big",
+        "just-sent",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("search=NCCL", ["probe-nccl"]),
+        ("phase=held", ["ablation-17"]),
+        ("phase=failed", ["probe-nccl"]),
+        ("reason=waiting_for_quota", ["sft-math-v4"]),
+        ("user=olivia", ["eval-suite", "pretrain-70b-ctx32k"]),
+        ("queue=debug", []),
+        ("search=%00%27%22--", []),
+    ],
+)
+def test_filter_shows_what_fits(sign_in, query, found):
+    assert sorted(names(sign_in("ravi").get(f"/jobs/?{query}"))) == sorted(found)
+
+
+def test_search_finds_a_job_by_the_end_of_its_id(sign_in, scene):
+    job = scene.jobs["pretrain-7b"]
+    assert names(sign_in("ravi").get(f"/jobs/?search={job.pk[-6:].lower()}")) == ["pretrain-7b"]
+
+
+def test_pages_walk_through_all_jobs_once(sign_in, scene):
+    add_jobs(scene, "ravi", 60)
+    client, seen, path = sign_in("ravi"), [], "/jobs/"
+    while path:
+        answer = client.get(path)
+        seen += names(answer)
+        link = re.search(r'href="([^"]+)" rel="next"', answer.content.decode())
+        path = link[1].replace("&amp;", "&") if link else ""
+    assert len(seen) == len(set(seen)) == 70
+
+
+def test_cursor_of_nonsense_is_refused_not_a_crash(sign_in):
+    assert sign_in("ravi").get("/jobs/?cursor=nonsense").status_code == 422
+
+
+def test_row_says_why_with_numbers_and_when(sign_in, scene):
+    text = sign_in("ravi").get("/jobs/?search=pretrain-70b").content.decode()
+    assert "leaf-03 has 13 of 16 nodes" in text
+    assert "<time datetime=" in text
+
+
+def test_job_page_names_the_first_failing_replica(sign_in, scene):
+    job = scene.jobs["probe-nccl"]
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
+    assert "main-1 on gpu-00023 failed first" in text
+    assert "exit code 1" in text
+
+
+def test_log_opens_at_the_first_failing_replica(sign_in, scene):
+    job = scene.jobs["probe-nccl"]
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/log/").content.decode()
+    assert "failed first, with exit code 1" in text
+    assert "Log of main-1" in text
+
+
+def test_log_is_text_whatever_the_job_wrote(sign_in, scene, settings, tmp_path):
+    settings.LOG_STORE = tmp_path
+    job = scene.jobs["probe-nccl"]
+    folder = tmp_path / "research" / job.pk / "1"
+    folder.mkdir(parents=True)
+    (folder / "main-1.log").write_bytes(b"<script>alert(1)</script>\xff\x00 done\nlast\n")
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/log/").content.decode()
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "last" in text
+
+
+def test_cancel_ends_a_waiting_job_and_says_so(sign_in, scene):
+    job = scene.jobs["just-sent"]
+    answer = sign_in("ravi").post(f"/jobs/{job.pk}/cancel/", follow=True)
+    assert "The job is being cancelled." in answer.content.decode()
+    job.refresh_from_db()
+    assert (job.phase, job.outcome) == ("finished", "cancelled")
+
+
+def test_hold_and_release_through_the_page(sign_in, scene):
+    job, client = scene.jobs["just-sent"], sign_in("ravi")
+    client.post(f"/jobs/{job.pk}/hold/")
+    assert Job.objects.get(pk=job.pk).phase == "held"
+    client.post(f"/jobs/{job.pk}/release/")
+    assert Job.objects.get(pk=job.pk).phase == "pending"
+
+
+def test_unknown_action_is_not_found(sign_in, scene):
+    assert sign_in("ravi").post(f"/jobs/{scene.jobs['just-sent'].pk}/explode/").status_code == 404
+
+
+def test_bulk_does_what_it_may_and_says_what_it_may_not(sign_in, scene):
+    mine, hers = scene.jobs["just-sent"], scene.jobs["pretrain-70b-ctx32k"]
+    sent = {"action": "hold", "job": [mine.pk, hers.pk], "next": "/jobs/?view=waiting"}
+    answer = sign_in("ravi").post("/jobs/bulk/", sent, follow=True)
+    text = answer.content.decode()
+    assert "Done to 1 job." in text
+    assert hers.pk in text
+    assert Job.objects.get(pk=mine.pk).phase == "held"
+    assert Job.objects.get(pk=hers.pk).phase == "pending"
+
+
+def test_bulk_goes_back_to_our_own_pages_only(sign_in, scene):
+    sent = {"action": "hold", "job": [], "next": "https://evil.example/"}
+    assert sign_in("ravi").post("/jobs/bulk/", sent)["Location"] == "/jobs/"
+
+
+def test_state_that_forbids_an_act_is_told_as_a_page(sign_in, scene):
+    answer = sign_in("ravi").post(f"/jobs/{scene.jobs['pretrain-7b'].pk}/hold/")
+    assert answer.status_code == 409
+    assert "Only a waiting job can be held" in answer.content.decode()
