@@ -431,7 +431,12 @@ class FlavorAnswer(FlavorSent):
 
 
 class PresetChanges(Shape):
-    """What a platform admin sets of a preset. `spec` is merged into pods; docs/presets.md has its keys."""
+    """What a platform admin sets of a preset; `spec` is merged into pods.
+
+    Its keys: resources, capabilities, runtime_class_name, tolerations, node_selector, env, volumes, volume_mounts,
+    annotations, labels, pod_security (restricted, baseline, privileged), run_as_user, host_network. Tolerations,
+    volumes and mounts are as in the Kubernetes pod API.
+    """
 
     description = serializers.CharField(required=False)
     flavor = serializers.CharField(allow_null=True, required=False)

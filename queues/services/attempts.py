@@ -206,7 +206,8 @@ def _reread(attempt: Attempt) -> None:
 def _cancel_wins(job: Job, attempt: Attempt, cause: EndedBy, now: datetime) -> bool:
     if cause is not EndedBy.CANCELLED:
         return False
-    return _what_follows(job, EndedBy(attempt.stop_cause), now).phase is Phase.PENDING
+    follows = _what_follows(job, EndedBy(attempt.stop_cause), now, refused=attempt.refused)
+    return follows.phase is Phase.PENDING
 
 
 def _what_follows(

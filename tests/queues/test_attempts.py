@@ -271,3 +271,57 @@ def test_refusal_by_kubernetes_backs_off_and_never_ends_the_job(job: Job) -> Non
         moment = job.backoff_until
     place_job(job, moment)
     assert Job.objects.get(pk=job.pk).refused_message == ""
+
+
+def refuse(attempt: Attempt, at: float) -> Job:
+    """Kubernetes says no to the attempt's pods."""
+    stop_attempt(
+        attempt,
+        cause=EndedBy.PLACEMENT_MISS,
+        grace_seconds=0,
+        message="exceeded quota",
+        actor="cluster",
+        now=later(at),
+        refused=True,
+    )
+    return end_attempt(
+        attempt,
+        ended_by=EndedBy.PLACEMENT_MISS,
+        message="exceeded quota",
+        exit_code=None,
+        now=later(at),
+    )
+
+
+@pytest.mark.django_db
+@pytest.mark.sqlite
+def test_a_job_that_kubernetes_refuses_backs_off_for_ever_and_says_what_was_said(job: Job) -> None:
+    for turn in range(13):
+        job = refuse(place_job(Job.objects.get(pk=job.pk), later(turn)), turn)
+        assert (job.phase, job.reason_code) == ("pending", "refused_by_kubernetes")
+        assert job.refused_message == "exceeded quota"
+    assert job.backoff_until == later(12 + 600)
+    attempt = run_job(Job.objects.get(pk=job.pk), later(20))
+    job = end_attempt(
+        attempt, ended_by=EndedBy.NODE_FAILURE, message="", exit_code=None, now=later(21)
+    )
+    assert job.backoff_until == later(21 + 10), "refusals are no faults"
+
+
+@pytest.mark.django_db
+@pytest.mark.sqlite
+def test_a_cancel_wins_over_a_refusal_however_many_there_were(job: Job) -> None:
+    for turn in range(11):
+        job = refuse(place_job(Job.objects.get(pk=job.pk), later(turn)), turn)
+    attempt = place_job(Job.objects.get(pk=job.pk), later(20))
+    for cause, refused in ((EndedBy.PLACEMENT_MISS, True), (EndedBy.CANCELLED, False)):
+        stop_attempt(
+            attempt,
+            cause=cause,
+            grace_seconds=0,
+            message="",
+            actor="x",
+            now=later(20),
+            refused=refused,
+        )
+    assert attempt.stop_cause == EndedBy.CANCELLED
