@@ -108,7 +108,8 @@ class Timers:
         try:
             now = self.clock.now()
             while (due := self.next_due()) is not None and due <= now:
-                action = heapq.heappop(self._heap)[2].action
+                timer = heapq.heappop(self._heap)[2]
+                action, timer.action = timer.action, None
                 if action is not None:
                     action()
                 if time.monotonic() > stop_at:

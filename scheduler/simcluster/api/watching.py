@@ -49,15 +49,10 @@ def seen_as(change: Change, choice: Choice) -> str | None:
 
 
 def event_line(change: Change, type_: str) -> bytes:
-    """One line of a watch; encoded once per change and type."""
-    line = change.lines.get(type_)
-    if line is None:
-        stored = change.now
-        line = b'{"type":"%b","object":%b}\n' % (
-            type_.encode(), whole_raw(change.resource, stored.raw),
-        )  # fmt: skip
-        change.lines[type_] = line
-    return line
+    """One line of a watch, around the JSON that the change has been encoded to once."""
+    return b'{"type":"%b","object":%b}\n' % (
+        type_.encode(), whole_raw(change.resource, change.now.raw),
+    )  # fmt: skip
 
 
 class Watch:

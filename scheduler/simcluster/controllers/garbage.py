@@ -33,7 +33,8 @@ class GarbageCollector:
     def __init__(self, world: World) -> None:
         self._world = world
         self._dependents: dict[str, dict[Place, None]] = {}
-        self._uids: set[str] = set()
+        self._places: dict[str, Place] = {}
+        """Where every object is, by uid."""
         world.store.listen_all(self._on_change)
 
     def _on_change(self, change: Change) -> None:
@@ -41,13 +42,13 @@ class GarbageCollector:
         uid, place = metadata.get("uid", ""), Place(change.resource, change.now.key)
         owners = metadata.get("ownerReferences") or ()
         if change.type == DELETED:
-            self._uids.discard(uid)
+            self._places.pop(uid, None)
             for owner in owners:
                 self._drop(owner["uid"], place)
             if uid in self._dependents:
                 self._world.timers.after(0.01, lambda: self._owner_gone(uid))
             return
-        self._uids.add(uid)
+        self._places[uid] = place
         self._index(change, place, owners)
         finalizers = metadata.get("finalizers") or ()
         if "deletionTimestamp" in metadata and (FOREGROUND in finalizers or ORPHAN in finalizers):
@@ -65,7 +66,7 @@ class GarbageCollector:
             self._dependents.get(owner["uid"], {}).pop(place, None)
         for owner in owners:
             self._dependents.setdefault(owner["uid"], {})[place] = None
-            if owner["uid"] not in self._uids:
+            if owner["uid"] not in self._places:
                 check = partial(self._owner_gone, owner["uid"])
                 self._world.timers.after(ABSENT_OWNER_SECONDS, check)
 
@@ -79,14 +80,14 @@ class GarbageCollector:
         self._world.timers.after(0.01, lambda: self._look_at_owner(owner))
 
     def _owner_gone(self, uid: str) -> None:
-        if uid in self._uids:
+        if uid in self._places:
             return
         for place in list(self._dependents.get(uid, ())):
             stored = self._world.store.collection(place.resource).objects.get(place.key)
             if stored is None:
                 continue
             owners = stored.body["metadata"].get("ownerReferences") or []
-            left = [owner for owner in owners if owner["uid"] in self._uids]
+            left = [owner for owner in owners if owner["uid"] in self._places]
             if left:
                 metadata = {**stored.body["metadata"], "ownerReferences": left}
                 self._world.store.put(place.resource, {**stored.body, "metadata": metadata})
@@ -95,13 +96,9 @@ class GarbageCollector:
 
     def _look_at_owner(self, uid: str) -> None:
         """A dependent has gone: an owner that waits in the foreground may follow."""
-        if uid not in self._uids or self._dependents.get(uid):
-            return
-        for collection in self._world.store.collections():
-            for key, stored in collection.objects.items():
-                if stored.body["metadata"].get("uid") == uid:
-                    self._work_finalizer(Place(collection.resource, key))
-                    return
+        place = self._places.get(uid)
+        if place is not None and not self._dependents.get(uid):
+            self._work_finalizer(place)
 
     def _work_finalizer(self, place: Place) -> None:
         stored = self._world.store.collection(place.resource).objects.get(place.key)

@@ -13,7 +13,7 @@ from scheduler.simcluster.api.access import Access
 from scheduler.simcluster.api.errors import ApiError
 from scheduler.simcluster.api.request import User
 from scheduler.simcluster.api.verbs import Verbs
-from scheduler.simcluster.clock import SteppedClock, stamp
+from scheduler.simcluster.clock import SteppedClock, Timer, stamp
 from scheduler.simcluster.faults.actions import NoSuchTarget
 from scheduler.simcluster.faults.catalogue import BadFaultError, Injector
 from scheduler.simcluster.faults.schedule import install, plan
@@ -42,6 +42,7 @@ class ControlApi:
     ) -> None:
         self._world, self._fleet, self._verbs, self._access = world, fleet, verbs, access
         self._injector = injector
+        self._planned: list[Timer] = []
         self._routes: dict[tuple[str, str], Callable[[Json, list[str]], Answer]] = {
             ("GET", "state"): self._state,
             ("GET", "nodes"): self._nodes,
@@ -54,6 +55,7 @@ class ControlApi:
             ("DELETE", "faults"): self._end,
             ("GET", "kinds"): self._kinds,
             ("POST", "schedules"): self._schedule,
+            ("DELETE", "schedules"): self._unschedule,
         }
 
     async def handle(self, request: web.BaseRequest, parts: list[str]) -> web.StreamResponse:
@@ -176,8 +178,16 @@ class ControlApi:
             mean_fault_seconds=float(body.get("mean_fault_seconds", 90)),
             kinds=tuple(body.get("kinds") or ()),
         )  # fmt: skip
-        install(self._world, self._injector, planned)
+        self._planned += install(self._world, self._injector, planned)
         return 201, {"planned": [item.shown() for item in planned]}
+
+    def _unschedule(self, body: Json, rest: list[str]) -> Answer:
+        """Begins no more planned faults; active ones go on."""
+        left = [timer for timer in self._planned if timer.action is not None]
+        for timer in left:
+            timer.cancel()
+        self._planned.clear()
+        return {"cancelled": len(left)}
 
 
 def _node_shown(kubelet: Kubelet) -> Json:

@@ -1,9 +1,11 @@
 """Seeded schedules of faults: the same seed and cluster give the same faults at the same times."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from scheduler.simcluster.clock import Timer
 from scheduler.simcluster.faults.actions import NoSuchTarget
 from scheduler.simcluster.faults.catalogue import Injector
 from scheduler.simcluster.nodes.machine import Machine
@@ -85,13 +87,12 @@ def _parameters(kind: str, machines: list[Machine], draw: Random) -> Json:
     return found
 
 
-def install(world: World, injector: Injector, planned: list[Planned]) -> None:
-    """Sets a timer for every fault of a schedule, from now."""
-    for item in planned:
-        world.timers.after(item.at_seconds, _beginner(injector, item))
+def install(world: World, injector: Injector, planned: list[Planned]) -> list[Timer]:
+    """Sets a timer for every fault of a schedule, from now; cancel them to stop it."""
+    return [world.timers.after(item.at_seconds, _beginner(injector, item)) for item in planned]
 
 
-def _beginner(injector: Injector, item: Planned) -> Any:
+def _beginner(injector: Injector, item: Planned) -> Callable[[], None]:
     def begin() -> None:
         try:
             injector.begin(item.kind, item.parameters, item.seconds)

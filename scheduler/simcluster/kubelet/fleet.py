@@ -20,6 +20,7 @@ class Fleet:
         self.kubelets: dict[str, Kubelet] = {}
         self.pods = PodsByNode(world.store)
         self._slot = 0
+        self._post_slot = 0
 
     def join_all(self) -> None:
         """Registers every machine of the profile and starts the heartbeats."""
@@ -31,7 +32,7 @@ class Fleet:
         self.world.store.listen(PODS, self._on_pod)
         if self.kubelets:
             self.world.timers.after(self.profile.lease_seconds / HEARTBEAT_SLOTS, self._heartbeat)
-            self.world.timers.after(STATUS_SECONDS, self._post_all)
+            self.world.timers.after(STATUS_SECONDS / HEARTBEAT_SLOTS, self._post)
 
     def _join(self, machine: Machine) -> None:
         kubelet = Kubelet(self.world, machine, self.profile, self.pods)
@@ -63,10 +64,13 @@ class Fleet:
                 kubelet.renew_lease()
         self.world.timers.after(self.profile.lease_seconds / HEARTBEAT_SLOTS, self._heartbeat)
 
-    def _post_all(self) -> None:
+    def _post(self) -> None:
+        """Posts the status of a tenth of the nodes, each every five minutes."""
+        self._post_slot = (self._post_slot + 1) % HEARTBEAT_SLOTS
         for kubelet in self.kubelets.values():
-            kubelet.post_status()
-        self.world.timers.after(STATUS_SECONDS, self._post_all)
+            if kubelet.machine.ordinal % HEARTBEAT_SLOTS == self._post_slot:
+                kubelet.post_status()
+        self.world.timers.after(STATUS_SECONDS / HEARTBEAT_SLOTS, self._post)
 
 
 def _concerns(change: Change) -> bool:

@@ -19,6 +19,8 @@ Key = tuple[str, str]
 """Namespace (empty for cluster-wide kinds) and name."""
 Listener = Callable[["Change"], None]
 
+RAW_KEPT = 2_000
+"""How many of the latest changes of a kind keep their JSON."""
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 _encode_text = json.JSONEncoder(
@@ -48,6 +50,10 @@ class Stored:
     body: Json
     _raw: bytes | None = None
 
+    def forget_raw(self) -> None:
+        """Frees the JSON; it is encoded again when somebody asks."""
+        self._raw = None
+
     @property
     def raw(self) -> bytes:
         """The body as JSON, encoded once."""
@@ -65,7 +71,6 @@ class Change:
     type: str
     now: Stored
     before: Stored | None
-    lines: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +86,7 @@ class Collection:
     """Watches can start from this version (never below `oldest_kept`)."""
     listeners: list[Listener] = field(default_factory=list)
     _sorted: list[Key] | None = None
+    _recent: deque[Stored] = field(default_factory=deque)
 
     def sorted_keys(self) -> list[Key]:
         """All keys in order of namespace and name. Not to be changed."""
@@ -98,11 +104,20 @@ class Collection:
             if change.before is None:
                 self._sorted = None
         self.history.append(change)
+        self._keep_raw(change.now)
         while len(self.history) > self.resource.history_limit:
             self.oldest_kept = self.history.popleft().version
             self.oldest_watched = max(self.oldest_watched, self.oldest_kept)
         for listener in tuple(self.listeners):
             listener(change)
+
+    def _keep_raw(self, stored: Stored) -> None:
+        """The JSON of old versions is kept for the latest changes only: watchers want those."""
+        self._recent.append(stored)
+        if len(self._recent) > RAW_KEPT:
+            old = self._recent.popleft()
+            if self.objects.get(old.key) is not old:
+                old.forget_raw()
 
     def since(self, version: int) -> list[Change]:
         """Changes after a version, oldest first. Raises HistoryGone."""
