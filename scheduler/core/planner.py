@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.core.cycle.estimates import estimates
+from scheduler.core.cycle.gates import cluster_gate
+from scheduler.core.cycle.growth import resizes
 from scheduler.core.cycle.passes import Outcome, Pass
 from scheduler.core.cycle.world import World, build_world
 from scheduler.core.identity import plan_identity
 from scheduler.core.inputs.snapshot import Effort, Options, Snapshot
 from scheduler.core.memo import Memo
-from scheduler.core.outputs import Plan
+from scheduler.core.outputs import Plan, Resize
 
 DEFAULT_OPTIONS = Options()
 
@@ -39,6 +41,7 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
         bookings=bookings,
         estimates=estimates(world, run.backfill, _still_waiting(outcome), bookings),
         counterfactuals=outcome.counterfactuals,
+        resizes=_resizes(world, outcome),
         evictions=evictions,
         holds=run.evictions.holds(),
         withdrawn=run.evictions.withdrawn({start.job for start in outcome.starts}),
@@ -46,6 +49,14 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
         over_admissions=world.accounts.over_admissions,
         stats=outcome.stats(),
     )
+
+
+def _resizes(world: World, outcome: Outcome) -> tuple[Resize, ...]:
+    if cluster_gate(world.snapshot, world.options) is not None:
+        return ()
+    still = set(_still_waiting(outcome))
+    flavors = {f for job in world.snapshot.waiting if job.id in still for f in job.ask.flavors}
+    return resizes(world, flavors)
 
 
 def _still_waiting(outcome: Outcome) -> list[str]:

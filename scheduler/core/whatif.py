@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.core.calendar.ends import planned_end
+from scheduler.core.calendar.windows import Stay, blocks
+from scheduler.core.inputs.jobs import RunningJob, WaitingJob
 from scheduler.core.inputs.quotas import QueueState
 from scheduler.core.inputs.snapshot import Options, Snapshot
 from scheduler.core.memo import Memo
 from scheduler.core.outputs import Estimate, Eviction, OverAdmission, Plan, Start
 from scheduler.core.planner import DEFAULT_OPTIONS, plan
 from scheduler.core.quota.accounts import Accounts, QuotaView
-from scheduler.core.reasons import FOR_EVER, Reason, ReasonCode
+from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
 from scheduler.core.topology.fragments import LevelState, level_states
 
 
@@ -182,3 +184,57 @@ def _start_times(made: Plan) -> dict[str, float]:
     times = {e.job: float("inf") if e.starts_at is None else e.starts_at for e in made.estimates}
     times |= {booking.job: booking.starts_at for booking in made.bookings}
     return times | {start.job: made.now for start in made.starts}
+
+
+def extension_refusal(
+    snapshot: Snapshot,
+    job_id: str,
+    max_runtime_seconds: float | None,
+    options: Options = DEFAULT_OPTIONS,
+) -> Reason | None:
+    """Why a running job's limit may not be extended: WAITING_FOR_BOOKING when a booking would
+    move later, WAITING_FOR_MAINTENANCE when the job would run into a window; None when it may.
+
+    Raises KeyError when the job does not run.
+    """
+    job = next((job for job in snapshot.running if job.id == job_id), None)
+    if job is None:
+        raise KeyError(job_id)
+    longer = replace(job, ask=replace(job.ask, max_runtime_seconds=max_runtime_seconds))
+    crossed = _window_crossed(snapshot, job, longer)
+    if crossed is not None:
+        return crossed
+    running = tuple(longer if other is job else other for other in snapshot.running)
+    old = plan(snapshot, options)
+    later = _start_times(plan(replace(snapshot, running=running), options))
+    for booking in old.bookings:
+        if later.get(booking.job, float("inf")) > booking.starts_at:
+            spent = snapshot.now - (job.started_at or job.placed_at)
+            numbers: Numbers = {
+                "booked_job": booking.job,
+                "booked_at": booking.starts_at,
+                "longest_seconds": max(0.0, booking.starts_at - snapshot.now + spent),
+                "needed_gpus": job.gpus,
+            }
+            return Reason(ReasonCode.WAITING_FOR_BOOKING, numbers)
+    return None
+
+
+def _window_crossed(snapshot: Snapshot, job: RunningJob, longer: RunningJob) -> Reason | None:
+    before, after = planned_end(job, snapshot.now), planned_end(longer, snapshot.now)
+    nodes = {seat.node for seat in job.seats}
+    for window in sorted(snapshot.windows, key=lambda w: (w.starts_at, w.id)):
+        stay = Stay(job.ask, job.id, snapshot.now, after)
+        newly_reached = before <= window.starts_at < after and bool(window.nodes & nodes)
+        if newly_reached and blocks(window, stay):
+            numbers: Numbers = {
+                "flavor": job.flavor,
+                "needed_replicas": len(job.seats),
+                "needed_gpus": job.gpus,
+                "needed_nodes": len(nodes),
+                "window": window.id,
+                "starts_at": window.starts_at,
+                "longest_seconds": window.starts_at - (job.started_at or job.placed_at),
+            }
+            return Reason(ReasonCode.WAITING_FOR_MAINTENANCE, numbers)
+    return None

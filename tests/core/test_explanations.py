@@ -45,7 +45,10 @@ def test_shorter_limit_is_tried_where_time_is_in_the_way():
         NODES, sized("a", 1, 2_000), windows=(window(1_000, 1_500, *(n.name for n in NODES)),)
     )
     made = planned(given, PROBE)
-    assert changes(made, "a") == [({"max_runtime_seconds": 1_000.0}, True)]
+    assert changes(made, "a") == [
+        ({"max_runtime_seconds": 1_000.0}, True),
+        ({"checkpoint.interval_seconds": 1_800.0}, True),
+    ]
 
 
 def test_other_flavor_is_tried_and_later_starts_are_told_when_earlier_than_the_booking():

@@ -18,13 +18,17 @@ from scheduler.core.topology.grid import Bools, Grid, Ints
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A job on nodes for [start, until). `job` and `is_swap` decide what reservations admit."""
+    """A job on nodes for [start, until). `job` and `is_swap` decide what reservations admit.
+
+    `extra_seconds` is what the plan added to the job's limit (start allowance and grace).
+    """
 
     ask: Ask
     job: str
     start: float
     until: float
     is_swap: bool = False
+    extra_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +40,7 @@ class WindowMap:
 
     def blocking(self, stay: Stay) -> list[tuple[Window, Ints]]:
         """The windows that keep this stay off their nodes."""
-        return [pair for pair in self.windows if _blocks(pair[0], stay)]
+        return [pair for pair in self.windows if blocks(pair[0], stay)]
 
     def blocked(self, stay: Stay) -> Bools | None:
         """The nodes that some window keeps this stay off; None when there are none."""
@@ -76,7 +80,8 @@ def window_map(windows: Iterable[Window], grid: Grid, now: float) -> WindowMap:
     return WindowMap(grid.size, tuple(found))
 
 
-def _blocks(window: Window, stay: Stay) -> bool:
+def blocks(window: Window, stay: Stay) -> bool:
+    """Whether the window keeps the stay off its nodes."""
     if stay.start >= window.ends_at or stay.until <= window.starts_at:
         return False
     if _admits(window, stay):

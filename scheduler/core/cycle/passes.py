@@ -90,7 +90,7 @@ class Pass:
         self,
         jobs: Iterable[WaitingJob],
         key: LineKey,
-        consider: Callable[[WaitingJob], bool],
+        consider: Callable[[WaitingJob], None],
     ) -> None:
         by_queue: dict[tuple[str, str], list[WaitingJob]] = defaultdict(list)
         for job in jobs:
@@ -98,8 +98,7 @@ class Pass:
         lines = {place: self._line(place, line, key) for place, line in by_queue.items()}
         turns = Turns(self.world.snapshot, lines, self.world.accounts, age_key, self._is_settled)
         while (following := turns.next()) is not None:
-            if consider(following):
-                turns.started(following)
+            consider(following)
 
     def _line(self, place: tuple[str, str], jobs: list[WaitingJob], key: LineKey) -> Line:
         if key is age_key and self.world.queue_of(jobs[0]).user_fairness:
@@ -121,50 +120,49 @@ class Pass:
         self._wait(job, key)
         return True
 
-    def _in_order(self, job: WaitingJob) -> bool:
+    def _in_order(self, job: WaitingJob) -> None:
         """Consider the job, or leave it for later as a backfill candidate."""
         self.outcome.order.append(job.id)
         own = own_gate(job, self.world.now)
         if own is not None:
             self.outcome.own_reasons[job.id] = own
-            return False
+            return
         if self.backfill.defers(self.world.queue_of(job), job):
             self._deferred.append(job)
-            return False
-        return self._consider(job)
+            return
+        self._consider(job)
 
-    def _consider(self, job: WaitingJob) -> bool:
-        """Start the job or note why not; whether it starts."""
+    def _consider(self, job: WaitingJob) -> None:
+        """Start the job or note why not."""
         key, queue = self.world.key_of(job), self.world.queue_of(job)
         gate = self._gate or queue_gate(queue) or self._behind(queue, job) or self._spent()
         if gate is not None:
             self._block(job, key, (gate,))
-            return False
+            return
         if self.evictions.is_held_for(job):
-            return self._take_held(job)
+            self._take_held(job)
+            return
         if self._is_known(key, queue, job):
             self.outcome.skipped += 1
             self._wait(job, key)
-            return False
+            return
         self.outcome.tried += 1
         found = attempt(self.world, job)
         if isinstance(found, Placed):
             self._start(job, found)
-            return True
+            return
         self._refuse(job, key, queue, found)
-        return False
 
-    def _take_held(self, job: WaitingJob) -> bool:
+    def _take_held(self, job: WaitingJob) -> None:
         """Start the job on what was freed for it, or go on keeping it."""
         self.evictions.release(job.id)
         found = attempt(self.world, job)
         if isinstance(found, Placed):
             self.evictions.started(job.id)
             self._start(job, found)
-            return True
+            return
         self.evictions.keep(job.id)
         self.outcome.own_reasons[job.id] = self.evictions.waiting_reason(job)
-        return False
 
     def _is_known(self, key: str, queue: Queue, job: WaitingJob) -> bool:
         """Whether the class was refused and this job can fare no better and gets no booking."""

@@ -61,8 +61,15 @@ class World:
 
     def stay_of(self, job: WaitingJob, start: float) -> Stay:
         """The job on nodes from `start` to its planned end."""
-        until = start + planned_length(job.ask, self.options.start_allowance_seconds)
-        return Stay(job.ask, job.id, start, until, is_swap=bool(job.survivors))
+        allowance = self.options.start_allowance_seconds
+        return Stay(
+            ask=job.ask,
+            job=job.id,
+            start=start,
+            until=start + planned_length(job.ask, allowance),
+            is_swap=bool(job.survivors),
+            extra_seconds=allowance + job.ask.grace_seconds,
+        )
 
 
 def build_world(snapshot: Snapshot, options: Options, memo: Memo) -> World:

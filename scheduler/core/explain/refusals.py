@@ -179,6 +179,8 @@ def _windows(field: Field, stay: Stay, demands: tuple[Demand, ...], inside: Bool
                 numbers["ends_at"] = first.ends_at
             else:
                 numbers["starts_at"] = first.starts_at
-                numbers["longest_seconds"] = max(0.0, first.starts_at - stay.start)
+                numbers["longest_seconds"] = max(
+                    0.0, first.starts_at - stay.start - stay.extra_seconds
+                )
             return Reason(code, numbers)
     return None

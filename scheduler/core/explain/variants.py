@@ -9,10 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scheduler.core.inputs.cluster import NODE_LEVEL
-from scheduler.core.inputs.jobs import Ask, TopologyAsk
-from scheduler.core.reasons import Numbers, Reason
+from scheduler.core.inputs.jobs import Ask, Checkpoint, TopologyAsk
+from scheduler.core.reasons import Numbers, Reason, ReasonCode
 
 _LEAST_LIMIT_SECONDS = 60.0
+_CROSSABLE = (ReasonCode.WAITING_FOR_MAINTENANCE, ReasonCode.WAITING_FOR_RESERVATION)
+
+CHECKPOINT = Checkpoint(interval_seconds=1_800.0, grace_seconds=120.0)
+"""The checkpointing that is suggested to a job that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,17 @@ class Variant:
 def variants(
     ask: Ask, reasons: Sequence[Reason], levels: Sequence[str], flavors: Sequence[str]
 ) -> Iterator[Variant]:
-    """Fewer replicas, wider level, no slices, shorter limit, other flavors, any node, lent quota.
+    """Fewer replicas, wider level, no slices, shorter limit, checkpoints, other flavors, any node,
+    lent quota.
 
     `levels` are the cluster's, widest first; `flavors` all that there are.
     """
     yield from _fewer(ask)
     yield from _wider(ask, levels)
     yield from _shorter(ask, reasons)
+    if ask.checkpoint is None and any(reason.code in _CROSSABLE for reason in reasons):
+        change: Numbers = {"checkpoint.interval_seconds": CHECKPOINT.interval_seconds}
+        yield Variant(change, replace(ask, checkpoint=CHECKPOINT))
     for flavor in flavors:
         if flavor not in ask.flavors:
             yield Variant({"gpu_model": flavor}, replace(ask, flavors=(flavor,)))

@@ -52,7 +52,7 @@ class _Group(_Seatholder):
 
 
 class Turns:
-    """Hands out waiting jobs one at a time; told of each start, so that shares stay true."""
+    """Hands out waiting jobs one at a time; each is decided before the next is asked for."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class Turns:
         self._flavors = tuple(flavor.name for flavor in snapshot.flavors)
         self._past = past_shares(snapshot, accounts)
         self._count = 0
+        self._taken_from: _Queue | None = None
         self._top = _Group("", None, is_plain=True)
         self._tenants = self._seat_tenants(snapshot, {tenant for tenant, _ in lines})
         self._queues: dict[tuple[str, str], _Queue] = {}
@@ -79,18 +80,21 @@ class Turns:
 
     def next(self) -> WaitingJob | None:
         """Take the next job out of its line; None when all lines are empty."""
+        self._catch_up()
         winner: _Seatholder | None = self._top
         while isinstance(winner, _Group):
             winner = winner.best()
         if not isinstance(winner, _Queue):
             return None
-        job = winner.line.pop()
-        self._update(winner)
-        return job
+        self._taken_from = winner
+        return winner.line.pop()
 
-    def started(self, job: WaitingJob) -> None:
-        """The accounts have counted the job's start: its tenant's standing has changed."""
-        self._update(self._queues[job.ask.tenant, job.ask.queue])
+    def _catch_up(self) -> None:
+        """Find the next head of the queue that was served last, now that its job is decided (and
+        counted, if it started)."""
+        if self._taken_from is not None:
+            self._update(self._taken_from)
+            self._taken_from = None
 
     def _seat_tenants(self, snapshot: Snapshot, names: set[str]) -> dict[str, _Group]:
         groups: dict[str, _Group] = {}

@@ -1,0 +1,83 @@
+"""Elastic jobs that should grow: at a checkpoint, when nobody waits, when it pays.
+
+A resize ends the attempt and restarts it from the checkpoint, so it is only worth its restart when
+the larger size saves more than that over the remaining time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.core.calendar.ends import NEVER, planned_end
+from scheduler.core.calendar.windows import Stay
+from scheduler.core.cycle.world import World
+from scheduler.core.inputs.jobs import RunningJob
+from scheduler.core.memo import Holding
+from scheduler.core.outputs import Resize
+from scheduler.core.placement.field import Field
+from scheduler.core.placement.gang import place
+
+GAP_SECONDS = 60.0
+"""How long after a checkpoint stopping still costs next to nothing (the training gap)."""
+
+
+def resizes(world: World, waiting_flavors: set[str]) -> tuple[Resize, ...]:
+    """Jobs that should grow now, one a flavor; none on a flavor that anybody waits for.
+
+    One at a time, so that no two count on the same nodes: the next plan sees what is left.
+    """
+    made = []
+    for flavor, holdings in sorted(world.holdings.items()):
+        if flavor in waiting_flavors:
+            continue
+        growing = (h for h in holdings if _may_grow(h.job, world.now))
+        found = (_resize(world, world.fields[flavor], holding) for holding in growing)
+        first = next((resize for resize in found if resize is not None), None)
+        if first is not None:
+            made.append(first)
+    return tuple(made)
+
+
+def _may_grow(job: RunningJob, now: float) -> bool:
+    if job.stopping or job.evicted_for is not None or job.last_checkpoint_at is None:
+        return False
+    if len(job.ask.roles) != 1 or len(job.seats) >= job.ask.roles[0].replicas:
+        return False
+    return now - job.last_checkpoint_at <= GAP_SECONDS
+
+
+def _resize(world: World, field: Field, holding: Holding) -> Resize | None:
+    job = holding.job
+    size = _largest(world, field, holding)
+    if size <= len(job.seats):
+        return None
+    remaining = planned_end(job, world.now) - world.now
+    restart = world.options.start_allowance_seconds + _since_checkpoint(job, world.now)
+    gain = remaining * (1.0 - len(job.seats) / size) - restart
+    if gain <= restart:
+        return None
+    told = None if gain == NEVER else gain
+    return Resize(job.id, job.attempt, len(job.seats), size, told)
+
+
+def _since_checkpoint(job: RunningJob, now: float) -> float:
+    return 0.0 if job.last_checkpoint_at is None else now - job.last_checkpoint_at
+
+
+def _largest(world: World, field: Field, holding: Holding) -> int:
+    """The largest size that quota and nodes allow, the job's own seats counted as free."""
+    job = holding.job
+    view = field.lens.view(job.ask)
+    role = job.ask.roles[0]
+    room = world.accounts.room(job.ask, job.flavor) + holding.gpus
+    gpus = role.per_replica.gpus
+    most = role.replicas if gpus == 0 else min(role.replicas, room // gpus)
+    if most <= len(job.seats):
+        return 0
+    until = planned_end(job, world.now)
+    usable = field.usable(Stay(job.ask, job.id, world.now, until))
+    field.give_back(holding.nodes, holding.amounts)
+    wanted = replace(view.demands[0], count=most, least=min(view.demands[0].least, most))
+    placement = place(field.grid, (wanted,), field.free, usable)
+    field.take(holding.nodes, holding.amounts)
+    return 0 if placement is None else sum(part.replicas for part in placement.parts)
