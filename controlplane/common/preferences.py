@@ -21,15 +21,13 @@ class PreferencesMiddleware(TwoWayMiddleware):
     def before(self, request: HttpRequest) -> None:
         """Choose the zone for this request."""
         zone = zone_named(request.COOKIES.get("tz", ""))
-        if zone is None:
-            timezone.deactivate()
-        else:
+        if zone is not None:
             timezone.activate(zone)
 
     def after(
         self, request: HttpRequest, response: HttpResponseBase, state: object
     ) -> HttpResponseBase:
-        """Leave no zone behind for the next request of this thread."""
+        """Forget it: the next request of this thread is another's."""
         timezone.deactivate()
         return response
 
