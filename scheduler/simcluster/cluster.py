@@ -123,7 +123,7 @@ class SimCluster:
 
     async def start(self) -> None:
         """Listens, runs the timers, writes the kubeconfig."""
-        server = web.Server(self._api.handle, access_log=None)
+        server = web.Server(self._api.handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.2)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.options.host, self.options.port, backlog=1024)

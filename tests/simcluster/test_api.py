@@ -394,6 +394,18 @@ async def test_expired_watch_gets_one_error_event_and_a_storm_ends_open_ones(
     assert late[0]["object"]["reason"] == "Expired"
 
 
+async def test_watch_of_a_client_that_has_gone_is_closed(sim: SimCluster) -> None:
+    base = f"{sim.url}/api/v1/namespaces/default/pods"
+    session = aiohttp.ClientSession()
+    response = await session.get(f"{base}?watch=1")
+    assert response.status == 200
+    assert len(sim.verbs.watches) == 1
+    await session.close()
+    async with asyncio.timeout(10):
+        while sim.verbs.watches:  # noqa: ASYNC110 - the server ends it
+            await asyncio.sleep(0.01)
+
+
 async def test_roles_are_enforced_when_switched_on() -> None:
     options = Options(rbac=True)
     async with SimCluster(Profile("empty"), clock=RunningClock(), options=options) as sim:

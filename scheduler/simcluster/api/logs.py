@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from itertools import islice
 
 from scheduler.simcluster.api.errors import ApiError, bad_request
@@ -97,7 +97,7 @@ class LogReader:
         """Raises ApiError 400 when there is no log yet."""
         self._output()
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes, None]:
         """Bytes of the log; with `follow` until the container ends."""
         output = self._output()
         now = self._world.clock.now()

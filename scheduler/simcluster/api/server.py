@@ -4,7 +4,7 @@ Uses aiohttp's low-level server: Kubernetes' paths are regular, and a router wou
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -103,10 +103,9 @@ def _cut(request: web.BaseRequest) -> web.Response:
 async def _send_stream(stream: Stream, request: web.BaseRequest) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": stream.content_type})
     response.enable_chunked_encoding()
-    lines: AsyncIterator[bytes] = stream.lines
     try:
         await response.prepare(request)
-        async for chunk in lines:
+        async for chunk in stream.lines:
             await response.write(chunk)
         if stream.aborts and stream.aborts():
             if request.transport is not None:

@@ -1,6 +1,6 @@
 """From a call to the verb that answers it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +32,14 @@ _WORDS = {"PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create
 class Stream:
     """An answer that goes on."""
 
-    lines: AsyncIterator[bytes]
+    lines: AsyncGenerator[bytes, None]
     content_type: str
     aborts: Callable[[], bool] | None = None
     watch: Watch | None = None
 
     async def aclose(self) -> None:
-        """Stops the source."""
+        """Stops the source, however far it is."""
+        await self.lines.aclose()
         if self.watch is not None:
             self.watch.close()
 
@@ -126,7 +127,7 @@ class Verbs:
         self.watches.add(opened)
         return Stream(self._watched(opened), "application/json", lambda: opened.aborted, opened)
 
-    async def _watched(self, watch: Watch) -> AsyncIterator[bytes]:
+    async def _watched(self, watch: Watch) -> AsyncGenerator[bytes, None]:
         try:
             async for chunk in watch.lines():
                 yield chunk
@@ -172,7 +173,7 @@ class Verbs:
         return Stream(reader.lines(), "text/plain")
 
 
-async def _one(line: bytes) -> AsyncIterator[bytes]:
+async def _one(line: bytes) -> AsyncGenerator[bytes, None]:
     yield line
 
 

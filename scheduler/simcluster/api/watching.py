@@ -7,7 +7,7 @@ cut off, as the real server does.
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from scheduler.simcluster.api.errors import ApiError, bad_request, expired
@@ -160,7 +160,7 @@ class Watch:
             body = self._tables.bookmark(metadata)
         return encode({"type": "BOOKMARK", "object": body}) + b"\n"
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes, None]:
         """Bytes to send, as they come up."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._timeout
