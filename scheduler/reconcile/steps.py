@@ -175,6 +175,7 @@ def make_again(books: Books, attempt: AttemptLife, placement: PlacementLife) -> 
     )
     following = pod_name(name, placement.role, placement.replica, placement.try_number + 1)
     books.changes.set(attempt, placement, **fresh_try(placement, following))
+    books.kept_logs.discard(placement.id)
 
 
 def is_releasable(

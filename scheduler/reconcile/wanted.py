@@ -267,9 +267,10 @@ def _logs(attempt: AttemptLife, pods: Pods) -> Iterable[Action]:
 
 
 def _last_words(placement: PlacementLife) -> str:
-    """What a reader of the log should know of its end; empty where the program ended itself, or
-    we ended it."""
-    if placement.exit_code is not None or placement.delete_sent_at is not None:
+    """What a reader of the log should know of its end; empty where it never began, where the
+    program ended itself, or where we ended it."""
+    ours = placement.exit_code is not None or placement.delete_sent_at is not None
+    if ours or placement.started_at is None:
         return ""
     at = _stamp(placement.ended_at) if placement.ended_at else ""
     who = f"{placement.role}-{placement.replica}"
