@@ -1,6 +1,6 @@
 """Start estimates, rewritten when they moved by more than a minute and 5 % (rule 6).
 
-Called by `scheduler.apply.plan`.
+Called by `scheduler.loop.cycle`, with a plan that books for many jobs.
 """
 
 from datetime import UTC, datetime

@@ -1,6 +1,6 @@
 """A plan → rows: starts first, each in a transaction of its own, then what is said of the jobs that wait.
 
-Called by `scheduler.loop.cycle`, which holds the lease.
+Start estimates come from a plan of their own (`estimates`). Called by `scheduler.loop.cycle`, which holds the lease.
 """
 
 import logging
@@ -8,7 +8,6 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from scheduler.apply.estimates import write_estimates
 from scheduler.apply.fence import HeldLease
 from scheduler.apply.spoken import Spoken
 from scheduler.apply.starts import PlanOutdatedError, commit_start
@@ -69,5 +68,4 @@ def apply_plan(
     tenants = {job.id: job.ask.tenant for job in snapshot.waiting}
     cluster = snapshot.cluster.name
     applied.jobs_told = write_reasons(lease, cluster, plan, told.heard, tenants, now)
-    write_estimates(lease, plan, told.spoken, now)
     return applied

@@ -7,17 +7,18 @@ when nothing has changed. All state that it keeps can be thrown away at any time
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
 from django.db import transaction
 
 from controlplane.common import log
+from scheduler.apply.estimates import write_estimates
 from scheduler.apply.fence import HeldLease, LeaseLostError, hold
 from scheduler.apply.plan import Applied, Told, apply_plan
 from scheduler.apply.spoken import Spoken, read_spoken
-from scheduler.core.inputs.snapshot import Options
+from scheduler.core.inputs.snapshot import Options, Snapshot
 from scheduler.core.memo import Memo
 from scheduler.core.planner import plan
 from scheduler.loop import metrics
@@ -36,6 +37,12 @@ CONSIDER_AFTER = timedelta(seconds=5)
 REPLAN_AFTER = timedelta(seconds=30)
 COMPARE_AFTER = timedelta(minutes=15)
 CYCLE_BUDGET_SECONDS = 2.0
+# Estimates are for people: so often at most, and never more than a twentieth of the time.
+ESTIMATE_AFTER = timedelta(seconds=10)
+ESTIMATE_SHARE = 20
+# A cluster where something happens in every second has no quiet tick.
+ESTIMATE_LATEST = timedelta(seconds=30)
+ESTIMATED_JOBS = 100
 # Preemption needs rows for bookings and provenance; it is built with them.
 OPTIONS = Options(max_starts=200, preempt=False)
 
@@ -60,6 +67,8 @@ class _Kept:
     doubtful: bool = False
     considered_at: datetime | None = None
     planned_at: datetime | None = None
+    estimated_at: datetime | None = None
+    estimating_took: timedelta = timedelta()
     compared_at: datetime | None = None
 
 
@@ -133,7 +142,11 @@ class ClusterLoop:
         due = kept.due is not None and now.timestamp() >= kept.due
         if changed or due or kept.again or _is_over(kept.planned_at, REPLAN_AFTER, now):
             self._cycle(lease, kept, now)
+            if not kept.again and _is_over(kept.estimated_at, ESTIMATE_LATEST, now):
+                self._estimate(lease, kept, now)
             return Tick.CYCLED
+        if kept.estimated_at is None or kept.estimated_at < (kept.planned_at or now):
+            self._estimate(lease, kept, now)
         if _is_over(kept.considered_at, CONSIDER_AFTER, now):
             self._consider(lease, kept, now)
         return Tick.IDLE
@@ -192,6 +205,23 @@ class ClusterLoop:
         self._consider(lease, kept, now, cycle_seconds=self.clock() - began)
         self._count(applied, self.clock() - began)
 
+    def _estimate(self, lease: HeldLease, kept: _Kept, now: datetime) -> None:
+        """Plan once more with a booking for many jobs, and write when they would start.
+
+        Done in a quiet tick after a cycle, if there is one, so that no start waits for it.
+        """
+        wait = max(ESTIMATE_AFTER, kept.estimating_took * ESTIMATE_SHARE)
+        if not _is_over(kept.estimated_at, wait, now):
+            return
+        began = self.clock()
+        snapshot = kept.warm.snapshot(now.timestamp())
+        if snapshot.waiting or kept.spoken.estimates:
+            options = replace(self.options, max_bookings=ESTIMATED_JOBS)
+            made = plan(booking_for_many(snapshot, ESTIMATED_JOBS), options, kept.memo)
+            write_estimates(lease, made, kept.spoken, now)
+        kept.estimated_at = now
+        kept.estimating_took = timedelta(seconds=self.clock() - began)
+
     def _consider(
         self,
         lease: HeldLease,
@@ -217,3 +247,9 @@ class ClusterLoop:
 
 def _is_over(since: datetime | None, wait: timedelta, now: datetime) -> bool:
     return since is None or now - since >= wait
+
+
+def booking_for_many(snapshot: Snapshot, jobs: int) -> Snapshot:
+    """The snapshot with queues that book for the first `jobs` jobs each: the plan that tells when they start."""
+    queues = tuple(replace(queue, booking_depth=jobs) for queue in snapshot.queues)
+    return replace(snapshot, queues=queues)

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from controlplane.common import log
 from controlplane.common.models import Event
 from queues.lifecycle import EndedBy, Phase
-from queues.models import Attempt, Cluster, Job, Placement, Quota, Verdict
+from queues.models import Attempt, Cluster, Estimate, Job, Placement, Quota, Verdict
 from queues.services.attempts import end_attempt
 from scheduler.apply.fence import HeldLease, LeaseLostError
 from scheduler.apply.plan import Told, apply_plan
@@ -123,6 +123,7 @@ def test_idle_tick_costs_one_query_and_writes_nothing(world: World, loop: Cluste
     rows.add_jobs(world, 3, replicas=8)
     run_until_idle(loop)
     before = log.latest_seq()
+    assert loop.tick(NOW) is Tick.IDLE
     with CaptureQueriesContext(connection) as queries:
         assert loop.tick(NOW + timedelta(seconds=1)) is Tick.IDLE
     assert len(queries) == 1
@@ -391,3 +392,30 @@ def test_second_worker_takes_over_when_the_first_stops(world: World, loop: Clust
     assert other.tick(NOW) is Tick.CYCLED
     assert phase_of(job) == "placed"
     assert loop.tick(NOW) is Tick.NOT_LEADER
+
+
+def test_waiting_jobs_get_estimates_that_move_only_when_it_matters(
+    world: World, loop: ClusterLoop
+) -> None:
+    running = rows.add_job(world, replicas=12, max_runtime_seconds=3600, grace_seconds=30)
+    waiting = rows.add_jobs(world, 3, replicas=8, max_runtime_seconds=1800)
+    run_until_idle(loop)
+    found = {estimate.job_id: estimate for estimate in Estimate.objects.all()}
+    assert set(found) == {job.pk for job in waiting}
+    first, second, _third = (found[job.pk].p50 for job in waiting)
+    assert timedelta(hours=1) <= first - NOW <= timedelta(hours=1, minutes=5)
+    assert timedelta(minutes=30) <= second - first <= timedelta(minutes=35)
+
+    rows.add_job(world, replicas=1)
+    for seconds in range(1, 40):
+        loop.tick(NOW + timedelta(seconds=seconds))
+    again = Estimate.objects.get(job=waiting[0])
+    assert again.made_at == found[waiting[0].pk].made_at
+
+    finish(running, NOW + timedelta(seconds=60))
+    for seconds in range(61, 90):
+        loop.tick(NOW + timedelta(seconds=seconds))
+    assert phase_of(waiting[0]) == "placed"
+    assert not Estimate.objects.filter(job=waiting[0]).exists()
+    moved = Estimate.objects.get(job=waiting[1])
+    assert moved.p50 < second - timedelta(minutes=30)
