@@ -6,6 +6,7 @@ it was derived from is the very same one. A fresh `Memo` gives the same plan.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +18,7 @@ from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.placement.field import Lens
 from scheduler.core.quota.accounts import Totals, usage_group
 from scheduler.core.reasons import Reason
-from scheduler.core.topology.grid import RESOURCES, Grid, Ints, build_grid
+from scheduler.core.topology.grid import RESOURCES, Grid, Ints, build_grid, patched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,24 +58,41 @@ class Memo:
 
     def lenses(self, snapshot: Snapshot) -> dict[str, Lens]:
         """The grid of each flavor with what is derived from it."""
-        same = (
-            self._nodes is snapshot.nodes
-            and self._levels == snapshot.cluster.levels
-            and self._flavors == snapshot.flavors
-        )
-        if not same:
-            self._lenses = {
-                flavor.name: Lens(build_grid(flavor, snapshot.nodes, snapshot.cluster.levels))
-                for flavor in snapshot.flavors
-            }
-            self._holdings, self._totals = {}, {}
-            self._free = {
-                name: lens.grid.capacity - lens.grid.foreign for name, lens in self._lenses.items()
-            }
-            self.static_refusals = {}
-            self._nodes, self._levels = snapshot.nodes, snapshot.cluster.levels
-            self._flavors = snapshot.flavors
+        same_frame = self._levels == snapshot.cluster.levels and self._flavors == snapshot.flavors
+        if same_frame and self._nodes is snapshot.nodes:
+            return self._lenses
+        changed = _changed(self._nodes, snapshot.nodes) if same_frame else None
+        if changed is None:
+            self._rebuild(snapshot)
+        elif changed:
+            self._patch(changed)
+        self._nodes = snapshot.nodes
         return self._lenses
+
+    def _rebuild(self, snapshot: Snapshot) -> None:
+        self._levels, self._flavors = snapshot.cluster.levels, snapshot.flavors
+        self._lenses = {
+            flavor.name: Lens(build_grid(flavor, snapshot.nodes, snapshot.cluster.levels))
+            for flavor in snapshot.flavors
+        }
+        self._holdings, self._totals = {}, {}
+        self._free = {
+            name: lens.grid.capacity - lens.grid.foreign for name, lens in self._lenses.items()
+        }
+        self.static_refusals = {}
+
+    def _patch(self, changed: list[Node]) -> None:
+        """Nodes that changed in place: the tree, and what jobs hold, stay as they are."""
+        by_flavor: dict[str, list[Node]] = defaultdict(list)
+        for node in changed:
+            if node.flavor in self._lenses:
+                by_flavor[node.flavor].append(node)
+        for name, nodes in by_flavor.items():
+            old = self._lenses[name].grid
+            new = patched(old, nodes)
+            self._free[name] += (new.capacity - new.foreign) - (old.capacity - old.foreign)
+            self._lenses[name] = Lens(new)
+            self.static_refusals.pop(name, None)
 
     def ledger(self, snapshot: Snapshot) -> Ledger:
         """What the snapshot's running jobs hold; only those that changed are counted anew.
@@ -124,6 +142,24 @@ class Memo:
             self._keys.clear()
         self._keys[id(ask), by_user] = (ask, key)
         return key
+
+
+def _changed(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[Node] | None:
+    """The nodes that differ in place; None when nodes came, went or moved."""
+    if len(old) != len(new):
+        return None
+    changed = []
+    for before, after in zip(old, new, strict=True):
+        if before is after:
+            continue
+        if (before.name, before.flavor, before.domains) != (
+            after.name,
+            after.flavor,
+            after.domains,
+        ):
+            return None
+        changed.append(after)
+    return changed
 
 
 def _holding(job: RunningJob, grid: Grid) -> Holding:

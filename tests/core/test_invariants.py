@@ -2,14 +2,17 @@
 
 import os
 import random
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.core.inputs.cluster import OutCause
 from scheduler.core.inputs.snapshot import Effort, Options
 from scheduler.core.invariants import check_plan
 from scheduler.core.memo import Memo
 from scheduler.core.planner import plan
+from scheduler.core.resources import Amount
 from tests.core.strategies import random_snapshot
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "300"))
@@ -32,6 +35,32 @@ def test_same_snapshot_same_plan_whatever_the_memo(seed):
     first = plan(snapshot, memo=memo)
     assert first == plan(snapshot, memo=memo)
     assert first == plan(snapshot)
+
+
+def _moved_on(snapshot, rng):
+    """The snapshot a little later: nodes change in place, jobs end and come."""
+    nodes = tuple(
+        replace(
+            node, outs=rng.choice([(), (OutCause.CORDONED,)]), foreign=Amount(rng.choice([0, 4]))
+        )
+        if rng.random() < 0.3
+        else node
+        for node in snapshot.nodes
+    )
+    running = tuple(job for job in snapshot.running if rng.random() < 0.7)
+    waiting = tuple(job for job in snapshot.waiting if rng.random() < 0.8)
+    return replace(snapshot, now=snapshot.now + 60, nodes=nodes, running=running, waiting=waiting)
+
+
+@given(seeds)
+@settings(max_examples=EXAMPLES // 2, deadline=None)
+def test_warm_plans_equal_cold_ones_over_a_chain_of_changes(seed):
+    rng = random.Random(seed)
+    memo = Memo()
+    snapshot = random_snapshot(seed)
+    for _ in range(4):
+        assert plan(snapshot, memo=memo) == plan(snapshot)
+        snapshot = _moved_on(snapshot, rng)
 
 
 @given(seeds)

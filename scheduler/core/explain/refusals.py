@@ -29,6 +29,8 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
     grid, ask = field.grid, stay.ask
     view = field.lens.view(ask)
     matching, new_enough = view.matching, view.new_enough
+    if place(grid, demands, grid.capacity, view.inside) is not None:
+        return None
     if place(grid, demands, grid.inventory, matching) is None:
         return _never(field, demands, matching)
     if place(grid, demands, grid.inventory, new_enough) is None:
@@ -40,9 +42,7 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
             "too_old_nodes": int((matching & ~new_enough).sum()),
         }
         return Reason(ReasonCode.WAITING_FOR_DRIVER, numbers)
-    if place(grid, demands, grid.capacity, view.inside) is None:
-        return _unhealthy(field, demands, new_enough)
-    return None
+    return _unhealthy(field, demands, new_enough)
 
 
 def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:

@@ -8,7 +8,7 @@ and kept in the memo; used by placement, timeline and explanations.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,33 @@ class Grid:
         return tuple(pairs)
 
 
+def patched(grid: Grid, changed: Sequence[Node]) -> Grid:
+    """The grid with some of its nodes replaced by others of the same name, flavor and domains."""
+    nodes = list(grid.nodes)
+    capacity, inventory = grid.capacity.copy(), grid.inventory.copy()
+    foreign, is_in = grid.foreign.copy(), grid.is_in.copy()
+    for node in changed:
+        place = grid.index[node.name]
+        nodes[place] = node
+        capacity[:, place] = node.capacity.as_tuple()
+        inventory[:, place] = capacity[:, place]
+        inventory[GPUS, place] = _inventory_gpus(node)
+        foreign[:, place] = node.foreign.as_tuple()
+        is_in[place] = not node.outs
+    return replace(
+        grid,
+        nodes=tuple(nodes),
+        capacity=capacity,
+        inventory=inventory,
+        foreign=foreign,
+        is_in=is_in,
+    )
+
+
+def _inventory_gpus(node: Node) -> int:
+    return max(node.inventory_gpus or 0, node.capacity.gpus)
+
+
 def build_grid(flavor: Flavor, nodes: Iterable[Node], levels: Sequence[str]) -> Grid:
     """The grid of `flavor` over those `nodes` that carry it; `levels` widest to narrowest."""
     keyed = sorted(
@@ -100,8 +127,7 @@ def build_grid(flavor: Flavor, nodes: Iterable[Node], levels: Sequence[str]) -> 
     capacity = _matrix([node.capacity.as_tuple() for node in members])
     inventory = capacity.copy()
     for position, node in enumerate(members):
-        if node.inventory_gpus is not None:
-            inventory[GPUS, position] = max(node.inventory_gpus, node.capacity.gpus)
+        inventory[GPUS, position] = _inventory_gpus(node)
     return Grid(
         flavor=flavor,
         nodes=members,
