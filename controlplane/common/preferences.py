@@ -10,12 +10,12 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
-from controlplane.common.middleware import TwoWayMiddleware
+from controlplane.common.middleware import AroundMiddleware
 
 THEMES = ("auto", "light", "dark")
 
 
-class PreferencesMiddleware(TwoWayMiddleware):
+class PreferencesMiddleware(AroundMiddleware):
     """Renders times in the zone named by the cookie `tz`; the project's own when it is unknown."""
 
     def before(self, request: HttpRequest) -> None:

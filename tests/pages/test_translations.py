@@ -1,0 +1,77 @@
+"""Translations: complete, compiled, and with the same placeholders as the original."""
+
+import gettext
+import re
+from pathlib import Path
+
+import pytest
+from django.utils import translation
+
+LOCALE = Path(__file__).resolve().parents[2] / "locale"
+TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+PLACEHOLDER = re.compile(r"\{\w+\}|%\(\w+\)s")
+
+
+def entries(language: str) -> list[dict[str, str]]:
+    """The messages of a .po file: context, original, plural, translation."""
+    blocks = (LOCALE / language / "LC_MESSAGES/django.po").read_text().split("\n\n")[1:]
+    return [_entry(block) for block in blocks if "\nmsgstr" in block and not block.startswith("#~")]
+
+
+def _entry(block: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    name = ""
+    for line in block.splitlines():
+        if line.startswith("msg"):
+            name, _space, line = line.partition(" ")
+            found[name] = ""
+        if line.startswith('"') and name:
+            found[name] += "".join(TEXT.findall(line))
+    return found
+
+
+def test_chinese_says_everything():
+    empty = [e["msgid"] for e in entries("zh_Hans") if not (e.get("msgstr") or e.get("msgstr[0]"))]
+    assert empty == []
+
+
+def test_nothing_is_left_doubtful():
+    assert "#, fuzzy" not in (LOCALE / "zh_Hans/LC_MESSAGES/django.po").read_text()
+
+
+def test_chinese_has_the_placeholders_of_the_original():
+    for entry in entries("zh_Hans"):
+        said = entry.get("msgstr") or entry["msgstr[0]"]
+        asked = set(PLACEHOLDER.findall(entry["msgid"] + entry.get("msgid_plural", "")))
+        assert set(PLACEHOLDER.findall(said)) == asked, entry["msgid"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh_Hans"])
+def test_catalogue_is_compiled(language):
+    """A .po that was edited and not compiled would go unnoticed."""
+    with (LOCALE / language / "LC_MESSAGES/django.mo").open("rb") as file:
+        compiled = gettext.GNUTranslations(file)
+    for entry in entries(language):
+        said = entry.get("msgstr")
+        if said and "\\" not in entry["msgid"] + said:
+            context = entry.get("msgctxt")
+            found = (
+                compiled.pgettext(context, entry["msgid"])
+                if context
+                else compiled.gettext(entry["msgid"])
+            )
+            assert found == said
+
+
+def test_page_speaks_the_language_of_the_browser(sign_in):
+    text = sign_in("ravi").get("/jobs/", headers={"Accept-Language": "zh-Hans"}).content.decode()
+    assert '<html lang="zh-hans"' in text
+    assert "5 个作业等待" in text
+    assert "需要 64，剩余 48" in text
+
+
+def test_language_is_chosen_by_a_button_and_kept(sign_in):
+    client = sign_in("ravi")
+    client.post("/i18n/setlang/", {"language": "zh-hans", "next": "/jobs/"})
+    assert "队列" in client.get("/jobs/").content.decode()
+    assert translation.get_language() == "en"
