@@ -67,7 +67,6 @@ INSTALLED_APPS = [
     "scheduler",
 ]
 
-# Each must work in the event loop: one that does not would make a waiting request hold a thread.
 MIDDLEWARE = [
     "controlplane.common.middleware.RequestMiddleware",
     "controlplane.common.middleware.WellFormedMiddleware",

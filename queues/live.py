@@ -69,7 +69,7 @@ def _counts(visible: QuerySet[Job]) -> dict[str, int]:
 
 def _places(changed: list[Job]) -> dict[str, int]:
     """The places of the first in each queue in which one moved, as counts named `place-<job>`."""
-    found = {}
+    found: dict[str, int] = {}
     for queue_id in {job.queue_id for job in changed}:
         waiting = Job.objects.filter(queue_id=queue_id, phase=Phase.PENDING)
         ids = waiting.order_by("-priority", "submitted_at", "id").values_list("pk", flat=True)

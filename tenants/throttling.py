@@ -78,9 +78,8 @@ class TokenRateThrottle(BaseThrottle):
 
     def allow_request(self, request: Request, view: "APIView") -> bool:
         """Whether this call is within the limit."""
-        if getattr(request._request, "counted_by_throttle", False):
-            return True  # a long poll looks again at the same call
-        request._request.counted_by_throttle = True  # type: ignore[attr-defined]
+        if getattr(request._request, "scope", {}).get("muster.looks", 0) > 1:
+            return True  # a long poll looks again: still the same call
         self._wait_seconds = buckets.take(
             caller_of(request), kind_of(request, view), time.monotonic()
         )

@@ -1,16 +1,11 @@
-"""What goes around every request: its id and timing, and static files.
-
-All of it works in the event loop as well as in threads. One middleware that does not would make a waiting
-long poll hold a thread (see `longpoll.py`).
-"""
+"""What goes around every request: its id and timing, a well-formed address, and static files."""
 
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.translation import gettext as _
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -21,37 +16,20 @@ from controlplane.common.problems import problem, problem_answer
 from controlplane.common.timing import Meter, current_meter
 
 logger = logging.getLogger(__name__)
-GetResponse = Callable[[HttpRequest], Any]
 _SENT_ID = re.compile(r"^[A-Za-z0-9._-]{8,64}$")
 
 
-class TwoWayMiddleware:
-    """Middleware that adds something before and after, in a thread or in the event loop."""
+class AroundMiddleware:
+    """Middleware that does something before and after a request."""
 
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: GetResponse) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
-        self._is_async = iscoroutinefunction(get_response)
-        if self._is_async:
-            markcoroutinefunction(self)
 
-    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if self._is_async:
-            return self._later(request)
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         state = self.before(request)
         if isinstance(state, HttpResponseBase):
             return state
-        response: HttpResponseBase = self.get_response(request)
-        return self.after(request, response, state)
-
-    async def _later(self, request: HttpRequest) -> HttpResponseBase:
-        state = self.before(request)
-        if isinstance(state, HttpResponseBase):
-            return state
-        response: HttpResponseBase = await self.get_response(request)
-        return self.after(request, response, state)
+        return self.after(request, self.get_response(request), state)
 
     def before(self, request: HttpRequest) -> Any:
         """Called first; a response ends the matter, anything else is handed to `after`."""
@@ -63,7 +41,7 @@ class TwoWayMiddleware:
         return response
 
 
-class RequestMiddleware(TwoWayMiddleware):
+class RequestMiddleware(AroundMiddleware):
     """`X-Request-Id`, `Server-Timing` and the request counters. Goes first."""
 
     def before(self, request: HttpRequest) -> Meter:
@@ -78,7 +56,11 @@ class RequestMiddleware(TwoWayMiddleware):
     def after(
         self, request: HttpRequest, response: HttpResponseBase, state: Meter
     ) -> HttpResponseBase:
-        """Say what was measured, and count."""
+        """Say what was measured, and count; hand on what the answer would wait for (`longpoll.py`)."""
+        wait = getattr(response, "waits_for", None)
+        offered: list[object] | None = getattr(request, "scope", {}).get("muster.waits")
+        if wait is not None and offered is not None:
+            offered.append(wait)
         response["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
         response["Server-Timing"] = state.header()
         match = request.resolver_match
@@ -89,7 +71,7 @@ class RequestMiddleware(TwoWayMiddleware):
         return response
 
 
-class WellFormedMiddleware(TwoWayMiddleware):
+class WellFormedMiddleware(AroundMiddleware):
     """Refuses U+0000 in an address: no database takes it, and no honest client sends it."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
@@ -106,33 +88,17 @@ class WellFormedMiddleware(TwoWayMiddleware):
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise, which is not made for the event loop, made fit for it."""
+    """WhiteNoise, with each file in one piece: the event loop would have to gather a stream from disk."""
 
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: GetResponse) -> None:
-        super().__init__(get_response)
-        self._is_async = iscoroutinefunction(get_response)
-        if self._is_async:
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> Any:
-        find = self.find_file if self.autorefresh else self.files.get
-        static_file = find(request.path_info)
-        if static_file is None:
-            return self.get_response(request)
-        if self._is_async:
-            return _whole_file(static_file, request)
-        return self.serve(static_file, request)
-
-
-async def _whole_file(static_file: Any, request: HttpRequest) -> HttpResponseBase:
-    """The file in one piece: Django would have to gather a file stream in the event loop anyway."""
-    found = static_file.get_response(request.method, request.META)
-    body = found.file.read() if found.file else b""
-    response = HttpResponse(body, status=int(found.status))
-    del response["Content-Type"]
-    for name, value in found.headers:
-        response[name] = value
-    return response
+    @staticmethod
+    def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
+        """The file, or that it has not changed."""
+        found = static_file.get_response(request.method, request.META)
+        body = found.file.read() if found.file else b""
+        if found.file:
+            found.file.close()
+        response = HttpResponse(body, status=int(found.status))
+        del response["Content-Type"]
+        for name, value in found.headers:
+            response[name] = value
+        return response

@@ -51,6 +51,7 @@ class Simulate(Door):
     """A job that is not stored."""
 
     required_scopes = {"write": "jobs:read"}
+    rate_limit = "simulate"
     serializer_class = shapes.SimulationAnswer
 
     @extend_schema(
@@ -197,6 +198,7 @@ class QuotaPreviewDoor(Door):
     """Quotas as they would be."""
 
     required_scopes = {"write": "quotas:read"}
+    rate_limit = "simulate"
     serializer_class = shapes.QuotaPreviewAnswer
 
     @extend_schema(

@@ -11,7 +11,7 @@ from rest_framework.views import APIView
 from controlplane.common.errors import GoneError
 from controlplane.common.live import Heard
 from controlplane.common.log import latest_seq
-from controlplane.common.longpoll import long_poll, wait_seconds, waits
+from controlplane.common.longpoll import wait_seconds, waits
 from controlplane.common.models import Event
 from controlplane.common.pagination import query_error, read_limit
 from tenants.access import Actor
@@ -109,6 +109,3 @@ def wanted_by(actor: Actor, tenant: str, kind: str) -> Any:
         return seen and of_kind and tenant in ("", heard.tenant)
 
     return wanted
-
-
-events = long_poll(Events.as_view())

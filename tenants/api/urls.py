@@ -3,7 +3,7 @@
 from django.urls import path
 
 from tenants.api import views
-from tenants.api.events import events
+from tenants.api.events import Events
 
 urlpatterns = [
     path("whoami/", views.Who.as_view(), name="api-whoami"),
@@ -16,5 +16,5 @@ urlpatterns = [
     path("tenants/<str:tenant>/secrets/", views.Secrets.as_view(), name="api-secrets"),
     path("tenants/<str:tenant>/secrets/<str:name>/", views.OneSecret.as_view(), name="api-secret"),
     path("audit/", views.Audit.as_view(), name="api-audit"),
-    path("events/", events, name="api-events"),
+    path("events/", Events.as_view(), name="api-events"),
 ]

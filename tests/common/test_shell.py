@@ -4,14 +4,10 @@ import re
 
 import pytest
 import yaml
-from asgiref.sync import iscoroutinefunction
-from django.conf import settings
 from django.db import DatabaseError
 from django.test import Client
-from django.utils.module_loading import import_string
 from rest_framework.test import APIClient
 
-from tenants.api.events import events
 from tests.world import PEOPLE
 
 
@@ -30,12 +26,6 @@ def test_answers_carry_request_id_and_timing(world):
 def test_odd_request_ids_are_replaced(db, sent):
     answer = Client().get("/healthz", HTTP_X_REQUEST_ID=sent)
     assert re.fullmatch(r"[0-9a-f]{16}", answer["X-Request-Id"])
-
-
-def test_every_middleware_works_in_the_event_loop():
-    """Else a request that waits would hold a thread."""
-    for path in settings.MIDDLEWARE:
-        assert import_string(path).async_capable, path
 
 
 def test_health_needs_no_login_and_no_database():
@@ -69,6 +59,16 @@ def test_metrics_have_bounded_labels_and_no_names_of_tenants_or_people(world):
         assert not re.search(rf'"[^"]*\b{name}\b', text), name
 
 
+def test_static_files_come_whole_with_their_type_and_are_not_sent_again(db):
+    answer = Client().get("/static/css/base.css")
+    assert answer.status_code == 200
+    assert answer["Content-Type"].startswith("text/css")
+    assert not answer.streaming
+    assert int(answer["Content-Length"]) == len(answer.content) > 100
+    again = Client().get("/static/css/base.css", headers={"If-None-Match": answer["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
 def test_openapi_document_names_every_address_without_login(db):
     answer = APIClient().get("/api/v1/schema/")
     document = yaml.safe_load(answer.content)
@@ -94,7 +94,3 @@ def csp(answer, directive):
     found = re.search(rf"{directive} ([^;]*)", answer["Content-Security-Policy"])
     assert found
     return found[1]
-
-
-def test_waiting_view_is_async():
-    assert iscoroutinefunction(events)

@@ -22,7 +22,7 @@ class WrittenFeed:
     def __init__(self, seq=100):
         self.kept, self.listeners, self.numbers = [], {}, count(1)
         self.oldest = self.seq = seq
-        self.is_running = True
+        self.is_ready = True
 
     def listen(self, listener):
         number = next(self.numbers)

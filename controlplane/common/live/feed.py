@@ -82,14 +82,17 @@ class Feed:
     _wanted_until: float = 0.0
 
     def listen(self, listener: Listener) -> int:
-        """Add a listener; returns its number for `unlisten`. Blocks until the thread has read the log's end."""
+        """Add a listener; returns its number for `unlisten`. Nothing is known before `wait_until_ready`."""
         with self._lock:
             self._next_listener += 1
             number = self._next_listener
             self._listeners[number] = listener
             self._start()
-        self._started.wait(timeout=5)
         return number
+
+    def wait_until_ready(self) -> None:
+        """Block until the thread has read the end of the log, at most five seconds."""
+        self._started.wait(timeout=5)
 
     def unlisten(self, number: int) -> None:
         """Take a listener off. The thread ends when nobody came back for a while."""
@@ -108,8 +111,8 @@ class Feed:
             return _newer(self._kept, seq)
 
     @property
-    def is_running(self) -> bool:
-        """Whether `listen` returns at once."""
+    def is_ready(self) -> bool:
+        """Whether the end of the log has been read."""
         return self._thread is not None and self._started.is_set()
 
     @property

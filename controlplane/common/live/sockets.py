@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from django.db import close_old_connections, connections
 from django.utils import timezone, translation
 
-from controlplane.common.live.feed import Feed, Heard, Listener
+from controlplane.common.live.feed import Feed, Heard
 from controlplane.common.live.topic import EVERY, Rendered, Topic, Viewer, split
 from controlplane.common.log import latest_seq
 from controlplane.common.metrics import live_messages_total, live_renders_total, live_sockets
@@ -108,8 +108,9 @@ class Hub:
             if hit is not None:
                 loop.call_soon_threadsafe(settle, hit)
 
-        number = await self._listen(listener)
+        number = self.feed.listen(listener)
         try:
+            await self._ready()
             known = self.feed.since(after_seq)
             if known is None:
                 return None
@@ -120,10 +121,11 @@ class Hub:
         finally:
             self.feed.unlisten(number)
 
-    async def _listen(self, listener: Listener) -> int:
-        if self.feed.is_running:
-            return self.feed.listen(listener)
-        return await asyncio.get_running_loop().run_in_executor(None, self.feed.listen, listener)
+    async def _ready(self) -> None:
+        """The feed knows the end of the log, which takes a moment when nobody listened before."""
+        if not self.feed.is_ready:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self.feed.wait_until_ready)
 
     def is_current(self) -> bool:
         """Whether this process knows the end of the log."""
@@ -206,7 +208,8 @@ class Hub:
 
         async with self._joining:
             if self._listener is None:
-                self._listener = await self._listen(arrived)
+                self._listener = self.feed.listen(arrived)
+                await self._ready()
                 self._seq = self.feed.seq
                 self._pump = asyncio.create_task(self._push_for_ever(), name="live-pump")
 
