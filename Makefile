@@ -47,5 +47,5 @@ bench: setup-dev  ## benchmarks, one JSON object a line
 	@$(PY) -m benchmarks
 chaos: setup-dev  ## long fault runs, seeded (SEED, MINUTES)
 	@.venv/bin/pytest -q -s tests/e2e/test_chaos.py --chaos-minutes $(or $(MINUTES),20) --chaos-seed $(or $(SEED),0)
-screenshots: setup-dev  ## every screen in both themes, under VAR/screenshots
-	@.venv/bin/pytest -q tests/browser/test_screenshots.py
+screenshots: setup-dev  ## every screen in both themes, under VAR/screenshots (E2E_DEMO=VAR: of a running demo)
+	@SCREENSHOTS=$(or $(VAR),var)/screenshots .venv/bin/pytest -q tests/browser/test_screenshots.py

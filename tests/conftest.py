@@ -5,9 +5,12 @@ these are not installed the tests that need them skip and say so; with CI=true t
 """
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.e2e.stack import Stack, attached_demo, running_demo
 from tests.services.binaries import chromium, runs_in_ci, services_missing
 from tests.services.session import Session, current_session, end_session, ensure_services
 
@@ -81,3 +84,17 @@ def chromium_path() -> str:
             pytest.fail("CI needs Debian's package chromium")
         pytest.skip("Chromium is not installed (Debian: chromium)")
     return str(found)
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The demo without its story, on SQLite and a broker that needs no server, for tests that only use it.
+
+    E2E_DEMO names the folder of one that runs already: for those who write these tests.
+    """
+    running = os.environ.get("E2E_DEMO")
+    if running:
+        yield attached_demo(Path(running))
+        return
+    with running_demo(tmp_path_factory.mktemp("demo")) as stack:
+        yield stack

@@ -1,126 +1,41 @@
-"""Every screen in both themes and on a phone: no violation that axe finds, nothing wider than the window,
-no script error, nothing that the content policy refuses. Leaves pictures under var/screenshots.
+"""`make screenshots`: every screen in both themes, for people to look at. Under VAR/screenshots.
+
+Run with SCREENSHOTS=folder; without it nothing is drawn, since looking is the point.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser
 
-from tests.pages import scene as scenes
+from tests.browser.conftest import SignIn
+from tests.browser.screens import SCREENS, THEMES, things_to_show
+from tests.e2e.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
-
-ROOT = Path(__file__).resolve().parents[2]
-PICTURES = Path(os.environ.get("SCREENSHOTS", ROOT / "var" / "screenshots"))
-AXE = ROOT.joinpath(".venv/lib/python3.11/site-packages/axe_playwright_python/axe.min.js")
-RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
-MODES = {
-    "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 360, "height": 780}, "color_scheme": "light"},
-}
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("demo"),
+]
 
 
-def screens(scene: scenes.Scene) -> dict[str, tuple[str, str]]:
-    """Name → who looks, and where."""
-    job = {name: f"/jobs/{each.pk}/" for name, each in scene.jobs.items()}
-    return {
-        "login": ("", "/accounts/login/"),
-        "not-found": ("", "/nowhere/"),
-        "now": ("ravi", "/"),
-        "queue": ("ravi", "/jobs/"),
-        "queue-waiting": ("ravi", "/jobs/?view=waiting"),
-        "queue-empty": ("ravi", "/jobs/?search=nothing-like-it"),
-        "job-running": ("ravi", job["pretrain-7b"]),
-        "job-waiting": ("ravi", job["sft-math-v4"]),
-        "job-failed": ("ravi", job["probe-nccl"]),
-        "submit": ("ravi", "/jobs/new/"),
-        "map": ("ravi", "/map/demo/"),
-        "nodes": ("ines", "/nodes/?search=leaf-01"),
-        "node": ("ines", "/nodes/demo/gpu-00019/"),
-        "quotas": ("olivia", "/tenants/research/quotas/"),
-        "queues": ("olivia", "/tenants/research/queues/"),
-        "queue-settings": ("olivia", "/tenants/research/queues/train/"),
-        "members": ("olivia", "/tenants/research/members/"),
-        "secrets": ("olivia", "/tenants/research/secrets/"),
-        "tokens": ("olivia", "/tenants/research/tokens/"),
-        "your-tokens": ("ravi", "/tokens/"),
-        "tenants": ("admin", "/tenants/"),
-        "design": ("admin", "/design/"),
-    }
-
-
-@contextmanager
-def launched(path: str) -> Iterator[Browser]:
-    """Chromium, gone before the database is emptied: its event loop would be in the way."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_screen_is_sound_in_this_mode(transactional_db, live_server, chromium_path, mode):
-    scene = scenes.build()
-    wrong: list[str] = []
-    with launched(chromium_path) as browser:
-        pages: dict[str, Page] = {}
-        for name, (who, path) in screens(scene).items():
-            if who not in pages:
-                pages[who] = _window(browser, live_server.url, who, mode, wrong)
-            wrong += [f"{name}: {what}" for what in _look(pages[who], name, path, mode)]
-    assert not wrong, "\n".join(wrong)
-
-
-def _window(browser: Browser, url: str, who: str, mode: str, wrong: list[str]) -> Page:
-    window = browser.new_context(base_url=url, locale="en-GB", **MODES[mode])
-    page = window.new_page()
-    page.set_default_timeout(60_000)
-    page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
-    page.on(
-        "console",
-        lambda m: wrong.append(m.text) if "Content Security Policy" in m.text else None,
-    )
-    if who:
-        page.goto("/accounts/login/")
-        page.fill("#id_login", who)
-        page.fill("#id_password", scenes.PASSWORD)
-        page.click("button.main")
-        page.wait_for_url(lambda found: "/accounts/login/" not in found)
-    return page
-
-
-def _look(page: Page, name: str, path: str, mode: str) -> list[str]:
-    """Open, take a picture, and say what is wrong."""
-    answer = page.goto(path)
-    page.wait_for_timeout(300)
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / f"{name}-{mode}.png", full_page=True)
-    wrong = []
-    expected = 404 if name == "not-found" else 200
-    if answer is None or answer.status != expected:
-        wrong.append(f"status {answer and answer.status}")
-    width = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-    if width > 0:
-        wrong.append(f"{width} px wider than the window")
-    return wrong + _violations(page)
-
-
-def _violations(page: Page) -> list[str]:
-    """What axe finds. It is run by the debugger: the page's policy allows no script of others."""
-    debugger = page.context.new_cdp_session(page)
-    run = (
-        f"axe.run(document, {{runOnly: {RULES}}}).then(r => r.violations.map("
-        "v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html.slice(0, 120)).join(' | ')))"
-    )
-    asked = {
-        "expression": f"{AXE.read_text()};{run}",
-        "awaitPromise": True,
-        "returnByValue": True,
-    }
-    found = debugger.send("Runtime.evaluate", asked)
-    return list(found["result"].get("value") or [])
+def test_every_screen_is_drawn_in_both_themes(
+    demo: Stack, browser: Browser, sign_in: SignIn, tmp_path: Path
+) -> None:
+    folder = Path(os.environ.get("SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = things_to_show(demo)
+    pages = {user: sign_in(user) for user in {s.user for s in SCREENS} - {""}}
+    pages[""] = browser.new_page(base_url=demo.url, viewport={"width": 1440, "height": 900})
+    for screen in SCREENS:
+        page = pages[screen.user]
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            answer = page.goto(screen.path.format(**shown))
+            assert answer is not None
+            assert answer.status == (404 if screen.name == "not-found" else 200), screen
+            page.wait_for_timeout(600)
+            page.screenshot(path=folder / f"{screen.name}-{theme}.png", full_page=True)
+    assert len(list(folder.glob("*.png"))) >= len(SCREENS) * len(THEMES)
