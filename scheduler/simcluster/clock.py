@@ -164,8 +164,10 @@ class Timers:
     def _wake(self) -> None:
         self._wakeup = None
         self._wakeup_due = float("inf")
-        self.run_due(budget_seconds=MAX_RUN_SECONDS)
-        self._arm()
+        try:
+            self.run_due(budget_seconds=MAX_RUN_SECONDS)
+        finally:
+            self._arm()  # a defect in one action must not stop the others
 
 
 _stamp_second = -1

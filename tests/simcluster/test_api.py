@@ -394,6 +394,18 @@ async def test_expired_watch_gets_one_error_event_and_a_storm_ends_open_ones(
     assert late[0]["object"]["reason"] == "Expired"
 
 
+async def test_metadata_alone_is_given_when_asked_for(sim: SimCluster) -> None:
+    headers = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        async with session.get(f"{sim.url}/api/v1/nodes") as response:
+            listed = await response.json()
+        assert listed["kind"] == "PartialObjectMetadataList"
+        assert [set(item) for item in listed["items"]] == [{"metadata"}] * 2
+        event = (await watch_lines(session, f"{sim.url}/api/v1/nodes?watch=1", 1))[0]
+    assert event["object"]["kind"] == "PartialObjectMetadata"
+    assert "status" not in event["object"]
+
+
 async def test_watch_of_a_client_that_has_gone_is_closed(sim: SimCluster) -> None:
     base = f"{sim.url}/api/v1/namespaces/default/pods"
     session = aiohttp.ClientSession()

@@ -15,7 +15,7 @@ def fill_definition(body: Json) -> None:
     names.setdefault("singular", kind.lower())
     names.setdefault("listKind", f"{kind}List")
     spec.setdefault("conversion", {"strategy": "None"})
-    storage = [v["name"] for v in spec.get("versions") or [] if v.get("storage")]
+    storage = [v.get("name", "") for v in spec.get("versions") or [] if v.get("storage")]
     body["status"] = {
         "conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": storage,
     }  # fmt: skip
@@ -30,6 +30,9 @@ def definition_causes(body: Json) -> list[Json]:
             causes.append(required(f"spec.{name}"))
     if not spec.get("versions"):
         causes.append(required("spec.versions"))
+    for index, version in enumerate(spec.get("versions") or []):
+        if not version.get("name"):
+            causes.append(required(f"spec.versions[{index}].name"))
     names = spec.get("names") or {}
     for name in ("plural", "kind"):
         if not names.get(name):

@@ -111,6 +111,7 @@ def qos_class(spec: Json) -> str:
 def _fill_node(body: Json) -> None:
     body.setdefault("spec", {})
     status = body.setdefault("status", {})
+    shape_node_status(status)
     capacity = status.get("capacity")
     if capacity and "allocatable" not in status:
         status["allocatable"] = dict(capacity)
@@ -250,12 +251,24 @@ def fill(body: Json, resource: ResourceType) -> None:
 def shape_pod_status(status: Json) -> None:
     """Fields that Go writes even when empty, in a pod status that a client has sent, in place."""
     for condition in status.get("conditions") or []:
+        condition.setdefault("type", "")
+        condition.setdefault("status", "")
         condition.setdefault("lastProbeTime", None)
         condition.setdefault("lastTransitionTime", None)
     for part in ("containerStatuses", "initContainerStatuses"):
         for item in status.get(part) or []:
             item.setdefault("state", {})
             item.setdefault("lastState", {})
+
+
+def shape_node_status(status: Json) -> None:
+    """The same for a node."""
+    for condition in status.get("conditions") or []:
+        condition.setdefault("type", "")
+        condition.setdefault("status", "")
+    for address in status.get("addresses") or []:
+        address.setdefault("type", "")
+        address.setdefault("address", "")
 
 
 def prepare_pod(body: Json, now_text: str) -> None:

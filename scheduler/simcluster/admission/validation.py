@@ -27,6 +27,8 @@ _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 NATIVE_RESOURCES = ("cpu", "memory", "ephemeral-storage", "pods", "storage")
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
+LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+NODE_OPERATORS = (*LABEL_OPERATORS, "Gt", "Lt")
 
 
 def quoted(value: object) -> str:
@@ -46,6 +48,10 @@ def metadata_causes(metadata: Json, resource: ResourceType) -> Causes:
             causes.append(invalid_value("metadata.name", quoted(name), problem))
     for key, value in (metadata.get("labels") or {}).items():
         causes.extend(_label_causes(key, value))
+    for index, owner in enumerate(metadata.get("ownerReferences") or []):
+        for part in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(part):
+                causes.append(required(f"metadata.ownerReferences[{index}].{part}"))
     for key in metadata.get("annotations") or {}:
         problem = qualified_name_problem(key.lower())
         if problem:
@@ -78,6 +84,8 @@ def pod_causes(body: Json) -> Causes:
         causes.append(required("spec.containers"))
     seen: set[str] = set()
     volumes = {volume.get("name") for volume in spec.get("volumes") or []}
+    causes += _volume_causes(spec.get("volumes") or [])
+    causes += _affinity_causes(spec)
     for index, container in enumerate(containers):
         causes.extend(_container_causes(container, f"spec.containers[{index}]", seen, volumes))
     for index, container in enumerate(spec.get("initContainers") or []):
@@ -97,6 +105,38 @@ def pod_causes(body: Json) -> Causes:
                 "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
             )
         )
+    return causes
+
+
+def _volume_causes(volumes: list[Json]) -> Causes:
+    causes: Causes = []
+    for index, volume in enumerate(volumes):
+        if not volume.get("name"):
+            causes.append(required(f"spec.volumes[{index}].name"))
+        claim = volume.get("persistentVolumeClaim")
+        if claim is not None and not claim.get("claimName"):
+            causes.append(required(f"spec.volumes[{index}].persistentVolumeClaim.claimName"))
+    return causes
+
+
+def _affinity_causes(spec: Json) -> Causes:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    wanted = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if wanted is None:
+        return []
+    path = (
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution."
+        "nodeSelectorTerms"
+    )
+    terms = wanted.get("nodeSelectorTerms") or []
+    if not terms:
+        return [required(path, "must have at least one node selector term")]
+    causes: Causes = []
+    for index, term in enumerate(terms):
+        for part in ("matchExpressions", "matchFields"):
+            causes += expression_causes(
+                term.get(part) or [], f"{path}[{index}].{part}", NODE_OPERATORS
+            )
     return causes
 
 
@@ -281,7 +321,55 @@ def _budget_causes(body: Json) -> Causes:
     spec = body.get("spec") or {}
     if "minAvailable" in spec and "maxUnavailable" in spec:
         return [invalid_value("spec", "{}", "minAvailable and maxUnavailable cannot be both set")]
-    return []
+    causes: Causes = []
+    for name in ("minAvailable", "maxUnavailable"):
+        causes += _share_causes(spec.get(name), f"spec.{name}")
+    return causes + selector_causes(spec.get("selector") or {}, "spec.selector")
+
+
+def _share_causes(value: Any, field: str) -> Causes:
+    """A whole number from 0, or a percentage up to 100."""
+    if value is None:
+        return []
+    if isinstance(value, int) and not isinstance(value, bool):
+        if 0 <= value < 2**31:
+            return []
+        return [invalid_value(field, str(value), "must be greater than or equal to 0")]
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}%", value) and int(value[:-1]) <= 100:
+        return []
+    return [
+        invalid_value(
+            field, quoted(value),
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. "
+            "'1%',  or '93%', regex used for validation is '[0-9]+%')",
+        )
+    ]  # fmt: skip
+
+
+def selector_causes(selector: Json, field: str) -> Causes:
+    """Expressions of a label selector that cannot be read."""
+    return expression_causes(
+        selector.get("matchExpressions") or [], f"{field}.matchExpressions", LABEL_OPERATORS
+    )
+
+
+def expression_causes(expressions: list[Json], field: str, operators: tuple[str, ...]) -> Causes:
+    """Expressions without a key or with an operator that does not exist."""
+    causes: Causes = []
+    for index, expression in enumerate(expressions):
+        path = f"{field}[{index}]"
+        if not expression.get("key"):
+            causes.append(required(f"{path}.key"))
+        operator = expression.get("operator", "")
+        if operator not in operators:
+            causes.append(
+                invalid_value(f"{path}.operator", quoted(operator), "not a valid selector operator")
+            )
+        elif operator in ("In", "NotIn") and not expression.get("values"):
+            causes.append(
+                required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+            )
+    return causes
 
 
 _BY_KIND: dict[str, Callable[[Json], Causes]] = {

@@ -7,7 +7,7 @@ owner or over the control API; the administrator's is in the kubeconfig.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scheduler.simcluster.api.decoding import parse_object
+from scheduler.simcluster.api.decoding import parse_typed
 from scheduler.simcluster.api.errors import ApiError
 from scheduler.simcluster.api.request import ADMIN, ANONYMOUS, Call, Reply, User, json_reply
 from scheduler.simcluster.store.resources import (
@@ -87,7 +87,7 @@ class Access:
     def review(self, call: Call) -> Reply:
         """SelfSubjectAccessReview and its kin. Raises ApiError."""
         kind = call.resource.kind
-        body = parse_object(call.raw, call.content_type, kind)
+        body = parse_typed(call.raw, call.content_type, kind)
         body |= {"kind": kind, "apiVersion": call.resource.api_version}
         body.setdefault("metadata", {})
         if kind == "SelfSubjectReview":

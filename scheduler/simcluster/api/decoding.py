@@ -107,6 +107,19 @@ def _go_json_error(error: ValueError, raw: bytes) -> str:
     return f"invalid character '{error.doc[error.pos]}' {place}"
 
 
+def parse_typed(raw: bytes, content_type: str, type_name: str) -> Json:
+    """The object of a body that is not stored (a binding, options), checked against its table.
+
+    Raises ApiError 400 or 415.
+    """
+    parsed = parse_object(raw, content_type, type_name)
+    try:
+        clean(parsed, type_name)
+    except ValueError as error:
+        raise bad_request(f"{type_name} cannot be handled: {error}") from None
+    return parsed
+
+
 def check_kind(parsed: Json, resource: ResourceType) -> None:
     """Takes `kind` and `apiVersion` off an object; they must be the resource's if present.
 
@@ -146,6 +159,21 @@ def check_fields(body: Json, resource: ResourceType, validation: str) -> list[st
             f"{resource.kind}: {error}"
         ) from None
     return judge_unknown(unknown, resource, validation)
+
+
+def check_metadata(body: Json, resource: ResourceType) -> list[str]:
+    """Checks the metadata of a custom object, in place; returns unknown fields in it.
+
+    Raises ApiError 400.
+    """
+    holder = {"metadata": body.get("metadata")}
+    try:
+        unknown = clean(holder, "ConfigMap")
+    except ValueError as error:
+        raise bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled: {error}'
+        ) from None
+    return unknown
 
 
 def judge_unknown(unknown: list[str], resource: ResourceType, validation: str) -> list[str]:

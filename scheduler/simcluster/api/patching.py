@@ -33,7 +33,7 @@ def json_patch(target: Json, operations: Any) -> Json:
     for operation in operations:
         try:
             patched = _apply_operation(patched, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+        except (AttributeError, KeyError, IndexError, ValueError, TypeError) as error:
             raise ApiError(
                 422, "Invalid",
                 f"the server rejected our request due to an error in our request: {error}", {},
@@ -175,6 +175,8 @@ def _merge_value(target: Any, value: Any, shape: Shape) -> Any:
 
 def _merge_list(target: list[Json], patch: list[Json], shape: Shape) -> list[Json]:
     key = shape.merge_key
+    if not all(isinstance(item, dict) for item in patch):
+        raise bad_request("cannot unmarshal patch: items of a list that merges must be objects")
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     merged = list(target)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from scheduler.simcluster.admission.amounts import is_terminal
-from scheduler.simcluster.api.decoding import parse_object
+from scheduler.simcluster.api.decoding import parse_typed
 from scheduler.simcluster.api.deletion import DeleteOptions, check_preconditions, delete_object
 from scheduler.simcluster.api.errors import (
     ApiError,
@@ -46,7 +46,7 @@ class PodCalls:
 
     def bind(self, call: Call) -> Reply:
         """POST …/pods/NAME/binding: 201 with a Status. Raises ApiError."""
-        body = parse_object(call.raw, call.content_type, "Binding")
+        body = parse_typed(call.raw, call.content_type, "Binding")
         metadata, target = body.get("metadata") or {}, body.get("target") or {}
         name = call.name or metadata.get("name", "")
         if not target.get("name"):
@@ -104,7 +104,7 @@ class PodCalls:
 
     def evict(self, call: Call) -> Reply:
         """POST …/pods/NAME/eviction: 201, or 429 against a budget. Raises ApiError."""
-        body = parse_object(call.raw, call.content_type, "Eviction")
+        body = parse_typed(call.raw, call.content_type, "Eviction")
         if (body.get("metadata") or {}).get("name", call.name) != call.name:
             raise bad_request("name in URL does not match name in Eviction object")
         stored = self._world.store.get(PODS, call.namespace, call.name)

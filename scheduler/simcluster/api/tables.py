@@ -20,6 +20,44 @@ def wants_table(accept: str) -> bool:
     return False
 
 
+def wants_metadata(accept: str) -> bool:
+    """Whether an Accept header asks for metadata alone before anything else that we can give."""
+    for part in accept.split(","):
+        if "as=PartialObjectMetadata" in part and "application/json" in part:
+            return True
+        if part.strip() in ("application/json", "*/*"):
+            return False
+    return False
+
+
+def metadata_of(body: Json) -> Json:
+    """An object's metadata as a PartialObjectMetadata."""
+    return {
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": body["metadata"],
+    }  # fmt: skip
+
+
+def metadata_list(bodies: list[Json], metadata: Json) -> Json:
+    """A list of them."""
+    return {
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+        "items": [{"metadata": body["metadata"]} for body in bodies],
+    }  # fmt: skip
+
+
+class MetadataMaker:
+    """Makes the events of a watch on metadata alone."""
+
+    def event(self, resource: ResourceType, body: Json) -> Json:
+        """The object of one event."""
+        del resource
+        return metadata_of(body)
+
+    def bookmark(self, metadata: Json) -> Json:
+        """A bookmark."""
+        return metadata_of({"metadata": metadata})
+
+
 def _columns(resource: ResourceType) -> tuple[tuple[Column, ...], Cells]:
     return PLAIN if resource.custom else BY_KIND.get(resource.kind, PLAIN)
 

@@ -15,7 +15,14 @@ from scheduler.simcluster.api.request import (
     Reply,
     json_reply,
 )
-from scheduler.simcluster.api.tables import TableMaker, wants_table
+from scheduler.simcluster.api.tables import (
+    MetadataMaker,
+    TableMaker,
+    metadata_list,
+    metadata_of,
+    wants_metadata,
+    wants_table,
+)
 from scheduler.simcluster.api.watching import Watch, error_line, open_watch
 from scheduler.simcluster.api.writing import Writer
 from scheduler.simcluster.controllers.definitions import CustomTypes
@@ -100,6 +107,8 @@ class Verbs:
 
     def _get(self, call: Call) -> Reply:
         maker = self._table_maker(call)
+        if wants_metadata(call.headers.get("Accept", "")):
+            return json_reply(200, metadata_of(self.reader.get(call).body))
         if maker is None:
             return self.reader.get_reply(call)
         body = self.reader.get(call).body
@@ -108,10 +117,13 @@ class Verbs:
 
     def _list(self, call: Call) -> Reply:
         maker = self._table_maker(call)
-        if maker is None:
+        only_metadata = wants_metadata(call.headers.get("Accept", ""))
+        if maker is None and not only_metadata:
             return self.reader.list_reply(call)
         page = self.reader.page(call)
         bodies = [item.body for item in page.items]
+        if maker is None:
+            return json_reply(200, metadata_list(bodies, page.metadata))
         return json_reply(200, maker.table(call.resource, bodies, page.metadata))
 
     def _table_maker(self, call: Call) -> TableMaker | None:
@@ -121,7 +133,10 @@ class Verbs:
 
     def _watch(self, call: Call) -> Stream:
         speed = self.world.clock.speed
-        opened = open_watch(call, self.world.store, speed, self._table_maker(call))
+        maker: TableMaker | MetadataMaker | None = self._table_maker(call)
+        if maker is None and wants_metadata(call.headers.get("Accept", "")):
+            maker = MetadataMaker()
+        opened = open_watch(call, self.world.store, speed, maker)
         if isinstance(opened, ApiError):
             return Stream(_one(error_line(opened)), "application/json")
         self.watches.add(opened)

@@ -13,7 +13,7 @@ from typing import Any
 from scheduler.simcluster.api.errors import ApiError, bad_request, expired
 from scheduler.simcluster.api.reading import Choice, choice_of
 from scheduler.simcluster.api.request import Call, whole_body, whole_raw
-from scheduler.simcluster.api.tables import TableMaker
+from scheduler.simcluster.api.tables import MetadataMaker, TableMaker
 from scheduler.simcluster.store.store import (
     ADDED,
     DELETED,
@@ -58,7 +58,9 @@ def event_line(change: Change, type_: str) -> bytes:
 class Watch:
     """One open watch. `lines()` yields bytes until time-out, error or cut."""
 
-    def __init__(self, call: Call, store: Store, speed: float, tables: TableMaker | None) -> None:
+    def __init__(
+        self, call: Call, store: Store, speed: float, tables: TableMaker | MetadataMaker | None
+    ) -> None:
         self.call = call
         self.silent = False
         self._store = store
@@ -227,7 +229,7 @@ def _timeout(call: Call) -> float:
 
 
 def open_watch(
-    call: Call, store: Store, speed: float, tables: TableMaker | None
+    call: Call, store: Store, speed: float, tables: TableMaker | MetadataMaker | None
 ) -> Watch | ApiError:
     """A watch, or the 410 that it must answer with as an event. Raises ApiError 400."""
     try:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from scheduler.simcluster.admission.defaults import fill, shape_pod_status
+from scheduler.simcluster.admission.defaults import fill, shape_node_status, shape_pod_status
 from scheduler.simcluster.admission.updates import update_causes
 from scheduler.simcluster.admission.validation import causes_of
 from scheduler.simcluster.api.applying import Applier
@@ -12,6 +12,7 @@ from scheduler.simcluster.api.decoding import (
     check_kind,
     media_type,
     parse_object,
+    parse_typed,
     parse_yaml,
     unsupported_media_type,
 )
@@ -30,7 +31,7 @@ from scheduler.simcluster.api.patching import json_patch, merge_patch, strategic
 from scheduler.simcluster.api.request import Call, Reply, json_reply, whole_body, whole_raw
 from scheduler.simcluster.controllers.definitions import CustomTypes
 from scheduler.simcluster.store.ownership import tracks, update_ownership
-from scheduler.simcluster.store.resources import PODS, ResourceType
+from scheduler.simcluster.store.resources import NODES, PODS, ResourceType
 from scheduler.simcluster.store.store import Stored
 from scheduler.simcluster.world import World
 
@@ -262,10 +263,7 @@ class Writer:
         if resource.namespaced:
             metadata["namespace"] = old["metadata"]["namespace"]
         if call.subresource == "status":
-            status = new.get("status") or {}
-            if resource is PODS:
-                shape_pod_status(status)
-            return {**old, "metadata": metadata, "status": status}
+            return {**old, "metadata": metadata, "status": _shaped_status(new, resource)}
         body = dict(new)
         body["metadata"] = metadata
         if resource.custom:
@@ -322,7 +320,7 @@ def delete_options(call: Call) -> DeleteOptions:
     """DeleteOptions from the body and the query. Raises ApiError 400."""
     sent: Json = {}
     if call.raw.strip():
-        sent = parse_object(call.raw, call.content_type, "DeleteOptions")
+        sent = parse_typed(call.raw, call.content_type, "DeleteOptions")
     grace = sent.get("gracePeriodSeconds")
     if grace is None and call.query.get("gracePeriodSeconds"):
         grace = int(call.query["gracePeriodSeconds"])
@@ -336,6 +334,15 @@ def delete_options(call: Call) -> DeleteOptions:
         grace, conditions.get("uid") or "", conditions.get("resourceVersion") or "",
         propagation, call.dry_run or "All" in (sent.get("dryRun") or ()),
     )  # fmt: skip
+
+
+def _shaped_status(body: Json, resource: ResourceType) -> Json:
+    status: Json = body.get("status") or {}
+    if resource is PODS:
+        shape_pod_status(status)
+    elif resource is NODES:
+        shape_node_status(status)
+    return status
 
 
 def _spec(body: Json) -> Json:

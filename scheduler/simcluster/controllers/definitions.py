@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from scheduler.simcluster.api.decoding import judge_unknown
+from scheduler.simcluster.api.decoding import check_metadata, judge_unknown
 from scheduler.simcluster.api.errors import (
     cause,
     invalid,
@@ -72,7 +72,7 @@ class CustomTypes:
         Raises ApiError 400 (strict validation) or 422.
         """
         schema = self.schema(resource)
-        unknown: list[str] = []
+        unknown = check_metadata(body, resource)
         properties = {**schema.get("properties", {})}
         for name in ("kind", "apiVersion", "metadata"):
             properties[name] = {PRESERVE: True}
