@@ -1,5 +1,7 @@
 """Queues over REST. In addresses a queue is `tenant.queue`, or its own name where the caller sees one of it."""
 
+from typing import Any
+
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django_filters.rest_framework import DjangoFilterBackend
@@ -7,7 +9,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.common.errors import FieldError, InvalidError
+from controlplane.common.errors import FieldError, InvalidError, NotVisibleError
 from controlplane.common.idempotency import idempotent
 from controlplane.common.parsers import json_object
 from controlplane.common.preconditions import wanted_version
@@ -15,6 +17,7 @@ from queues.api import shapes
 from queues.api.doors import IDEMPOTENCY_KEY, IF_MATCH, Door, versioned
 from queues.filters import QueueFilter
 from queues.models import Queue
+from queues.selectors.offers import no_such_tenant
 from queues.selectors.queues import (
     queue_answers,
     queue_key,
@@ -23,6 +26,7 @@ from queues.selectors.queues import (
     with_queue_parts,
 )
 from queues.services.queues import change_queue, create_queue
+from tenants.models import Tenant
 from tenants.selectors import tenant_of
 
 SCOPES = {"read": "jobs:read", "write": "quotas:write"}
@@ -58,15 +62,24 @@ class Queues(Door):
     def post(self, request: Request) -> Response:
         """Tenant admins: a new queue."""
         sent = json_object(request)
-        slug = sent.get("tenant")
-        if not isinstance(slug, str):
-            message = _("is required and must be a string")
-            raise InvalidError(
-                f"/tenant: {message}", errors=(FieldError("/tenant", "required", message),)
-            )
-        queue = create_queue(self.actor(), tenant_of(self.actor(), slug), sent, timezone.now())
+        queue = create_queue(self.actor(), self.tenant(sent.get("tenant")), sent, timezone.now())
         address = request.build_absolute_uri(f"{queue_key(queue)}/")
         return versioned(queue_answers([queue])[0], status=201, Location=address)
+
+    def tenant(self, slug: Any) -> Tenant:
+        """The tenant that a body names. Raises InvalidError alike for unknown and hidden ones."""
+        if slug is None:
+            raise _tenant_error("required", _("is required"))
+        if not isinstance(slug, str):
+            raise _tenant_error("not_a_string", _("must be a string; put it in quotes"))
+        try:
+            return tenant_of(self.actor(), slug)
+        except NotVisibleError:
+            raise _tenant_error("unknown_tenant", no_such_tenant(slug)) from None
+
+
+def _tenant_error(code: str, message: str) -> InvalidError:
+    return InvalidError(f"/tenant: {message}", errors=(FieldError("/tenant", code, message),))
 
 
 class OneQueue(Door):

@@ -109,7 +109,10 @@ def test_nobody_else_changes_a_queue(world: World, train: Queue, who: str, statu
         == status
     )
     sent = {"tenant": "research", "name": "new", "flavors": ["h100"]}
-    assert call(client, "POST", "queues/", sent).status_code == status
+    made = call(client, "POST", "queues/", sent)
+    # A tenant that one may not see is, in a body, a name that is wrong.
+    assert made.status_code == (422 if status == 404 else status)
+    assert not Queue.objects.filter(name="new").exists()
 
 
 def test_a_queue_opens_only_when_its_tenant_has_quota(world: World, train: Queue) -> None:
@@ -152,6 +155,16 @@ def test_a_wrong_queue_names_its_field(
     assert response.status_code == 422
     assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
     assert Queue.objects.get(pk=train.pk).version == 1
+
+
+@pytest.mark.parametrize("tenant", [None, 7, "vision", "nobody", "\u0000x"])
+def test_a_queue_is_made_for_a_tenant_that_one_sees(
+    world: World, train: Queue, tenant: Any
+) -> None:
+    sent = {"tenant": tenant, "name": "new", "flavors": ["h100"]}
+    response = call(world.bearer("olivia"), "POST", "queues/", sent)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["pointer"] == "/tenant"
 
 
 def test_null_takes_a_limit_away(world: World, train: Queue) -> None:

@@ -30,7 +30,7 @@ OFFER = QueueOffer(
     secrets=frozenset({"wandb"}),
     pull_secrets=frozenset({"regcred"}),
 )
-ODD = [
+ODD: list[Any] = [
     None,
     True,
     0,
