@@ -90,12 +90,18 @@ def page(view: ActorView[P]) -> View[P]:
         if not request.user.is_authenticated:
             return _sign_in(request)
         actor = actor_of(request)
+        # Before the view reads its rows: what happens while it does is then told by the socket.
+        request.live_seq = latest_seq() if _is_whole_page(request) else 0  # type: ignore[attr-defined]
         try:
             return view(request, actor, *args, **kwargs)
         except ApplicationError as error:
             return refusal(request, error)
 
     return answer
+
+
+def _is_whole_page(request: HttpRequest) -> bool:
+    return request.method == "GET" and request.headers.get("HX-Request") != "true"
 
 
 def _sign_in(request: HttpRequest) -> HttpResponse:
@@ -127,7 +133,7 @@ def render_page(
         "nav_user": _user_menu(),
         "user_role": actor.user.get_platform_role_display() if actor.user.platform_role else "",
         "live_topics": " ".join(frame.topics),
-        "live_seq": latest_seq() if frame.topics and "live_seq" not in context else 0,
+        "live_seq": getattr(request, "live_seq", 0),
         "tenant": tenant,
     }
     return render(request, template, shell | dict(context))
