@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+import tenants.api.security  # noqa: F401  makes the schemes known to drf-spectacular
 from controlplane.common.problems import CODES, title_of
 
 

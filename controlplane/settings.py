@@ -223,6 +223,10 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Submit gangs, watch them, and manage the shared GPU cluster they run on.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "controlplane.common.openapi.add_problems",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -153,14 +153,14 @@ class _Wish(Door):
         return Response(_answers(actor, [found])[0])
 
 
-@extend_schema(operation_id="nodes_cordon")
+@extend_schema_view(post=extend_schema(operation_id="nodes_cordon"))
 class Cordon(_Wish):
     """Let no new job land on a node; what runs there goes on."""
 
     wanted = True
 
 
-@extend_schema(operation_id="nodes_uncordon")
+@extend_schema_view(post=extend_schema(operation_id="nodes_uncordon"))
 class Uncordon(_Wish):
     """Let jobs land on a node again."""
 

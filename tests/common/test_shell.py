@@ -1,9 +1,11 @@
 """What every answer carries, what machines ask about the process, and the documents about the API."""
 
 import re
+from io import StringIO
 
 import pytest
 import yaml
+from django.core.management import call_command
 from django.db import DatabaseError
 from django.test import Client
 from rest_framework.test import APIClient
@@ -77,6 +79,22 @@ def test_openapi_document_names_every_address_without_login(db):
     assert "/api/v1/events/" in document["paths"]
     keyed = document["paths"]["/api/v1/tenants/{tenant}/members/"]["post"]["parameters"]
     assert "Idempotency-Key" in {p["name"] for p in keyed}
+
+
+def test_openapi_document_is_valid_and_complete(db):
+    """Every view says what it takes and answers: drf-spectacular has nothing to warn of."""
+    call_command("spectacular", "--validate", "--fail-on-warn", stdout=StringIO())
+
+
+def test_every_operation_documents_how_it_refuses(db):
+    document = yaml.safe_load(APIClient().get("/api/v1/schema/").content)
+    operations = [
+        op for path in document["paths"].values() for op in path.values() if "responses" in op
+    ]
+    assert len(operations) > 30
+    for operation in operations:
+        content = operation["responses"]["default"]["content"]
+        assert set(content) == {"application/problem+json"}, operation["operationId"]
 
 
 def test_docs_page_may_use_inline_styles_and_no_other_page_may(db):
