@@ -129,12 +129,18 @@ def differences(recorded: Json, answer: Answer, names: Names) -> list[str]:
     found: list[str] = []
     if recorded["status"] != answer.status:
         return [f"status {answer.status}, not {recorded['status']}: {answer.text[:300]}"]
+    headers = recorded.get("headers", {})
+    kind = headers.get("Content-Type", "").partition(";")[0]
+    if kind and kind != answer.content_type:
+        found.append(f"Content-Type {answer.content_type}, not {kind}")
     if "lines" in recorded:
         names.learn(recorded["lines"], answer.lines)
-        return compare(normal(names.ours(recorded["lines"])), normal(answer.lines), "")
+        return found + compare(normal(names.ours(recorded["lines"])), normal(answer.lines), "")
     body = recorded.get("body")
     if isinstance(body, str) or body is None:
-        return [] if (body or "") == answer.text else [f"body {answer.text!r}, not {body!r}"]
+        return found + (
+            [] if (body or "") == answer.text else [f"body {answer.text!r}, not {body!r}"]
+        )
     actual = answer.json
     if body.get("kind") == "APIResourceList":
         # The recording is cut to the kinds that the project uses.
@@ -142,7 +148,7 @@ def differences(recorded: Json, answer: Answer, names: Names) -> list[str]:
         actual["resources"] = [item for item in actual["resources"] if item["name"] in kept]
     names.learn(body, actual)
     found += compare(normal(names.ours(copy.deepcopy(body))), normal(actual), "")
-    warning = recorded.get("headers", {}).get("Warning")
+    warning = headers.get("Warning")
     if warning and [warning] != answer.warnings:
         found.append(f"Warning {answer.warnings}, not {warning!r}")
     return found

@@ -5,6 +5,7 @@ directly at `/_sim/exporter/NODE/metrics`.
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
 from scheduler.simcluster.api.errors import ApiError
 from scheduler.simcluster.api.request import NOT_A_PATH, Call, Reply
@@ -39,6 +40,18 @@ WATCHES = (
 )
 _FAIL_XIDS = frozenset({48, 64, 74, 79, 95, 119, 120, 140})
 Labels = dict[str, str]
+
+
+@dataclass(slots=True)
+class Row:
+    """A GPU or MIG instance: its labels, as text too, and its values by family key."""
+
+    labels: Labels
+    values: dict[str, float]
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        self.text = _render(self.labels)
 
 
 class MetricsPage:
@@ -89,10 +102,9 @@ class MetricsPage:
                 continue
             lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.type}"]
             lines += [
-                f"{name}{_render(_with_xid(labels, family, values))} "
-                f"{shown_value(family, generation, values[family.key])}"
-                for labels, values in rows
-                if family.key in values
+                f"{name}{_labels_of(row, family)} {shown_value(family, generation, row.values[family.key])}"
+                for row in rows
+                if family.key in row.values
             ]
         if kubelet.machine.group.dcgm_optional_metrics:
             lines += self._counts(kubelet, held, now)
@@ -100,16 +112,17 @@ class MetricsPage:
 
     def _rows(
         self, kubelet: Kubelet, held: dict[tuple[int, int], Holder], now: float
-    ) -> list[tuple[Labels, dict[str, float]]]:
-        rows: list[tuple[Labels, dict[str, float]]] = []
+    ) -> list["Row"]:
+        rows: list[Row] = []
         for gpu in kubelet.machine.gpus:
+            holder = held.get((gpu.index, -1))
             if gpu.lost:
+                # Only what the driver still remembers: the XID that it went with.
+                rows.append(Row(self._labels(kubelet, gpu, holder), {"xid": gpu.xid}))
                 continue
             if not gpu.mig:
-                holder = held.get((gpu.index, -1))
-                rows.append(
-                    (self._labels(kubelet, gpu, holder), readings(gpu, holder, now, self._boot))
-                )
+                values = readings(gpu, holder, now, self._boot)
+                rows.append(Row(self._labels(kubelet, gpu, holder), values))
             for place, instance in enumerate(gpu.mig):
                 holder = held.get((gpu.index, place))
                 values = readings(gpu, holder, now, self._boot)
@@ -120,7 +133,7 @@ class MetricsPage:
                 labels = self._labels(
                     kubelet, gpu, holder, instance.profile, str(instance.instance)
                 )
-                rows.append((labels, {key: values[key] for key in MIG_KEYS}))
+                rows.append(Row(labels, {key: values[key] for key in MIG_KEYS}))
         return rows
 
     def _labels(
@@ -158,8 +171,6 @@ class MetricsPage:
         health: list[str] = []
         for gpu in kubelet.machine.gpus:
             labels = self._labels(kubelet, gpu, held.get((gpu.index, -1)))
-            if gpu.lost:
-                labels = self._labels(kubelet, gpu, None)
             recent = Counter(code for at, code in gpu.xid_times if at >= now - XID_WINDOW_SECONDS)
             if not recent:
                 xids.append(
@@ -204,11 +215,11 @@ def _health(gpu: Gpu, watch: str) -> tuple[int, str]:
     return 0, "DCGM_FR_OK"
 
 
-def _with_xid(labels: Labels, family: Family, values: dict[str, float]) -> Labels:
+def _labels_of(row: Row, family: Family) -> str:
     if family.key != "xid":
-        return labels
-    code = int(values["xid"])
-    return labels | {"err_code": str(code), "err_msg": message_of(code)}
+        return row.text
+    code = int(row.values["xid"])
+    return _render(row.labels | {"err_code": str(code), "err_msg": message_of(code)})
 
 
 def _render(labels: Labels) -> str:

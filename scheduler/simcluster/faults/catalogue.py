@@ -126,7 +126,7 @@ class Injector:
 
     def _api_kind(self, way: str) -> Callable[..., Undo]:
         def begin(  # noqa: PLR0913 - one parameter per field of a fault
-            share: float = 1.0, wait_seconds: float = 1.0, status: int = 500,
+            share: float = 1.0, wait_seconds: float | None = None, status: int = 500,
             retry_after_seconds: int = 1, *, after: bool = False, verbs: tuple[str, ...] = (),
             resources: tuple[str, ...] = (), limit: int = 0,
         ) -> Undo:  # fmt: skip

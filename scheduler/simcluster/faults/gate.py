@@ -22,7 +22,7 @@ REASONS = {
     503: ("ServiceUnavailable", "apiserver not ready"),
     504: ("Timeout", "Timeout: request did not complete within the allotted duration"),
 }  # fmt: skip
-HANG_SECONDS = 60.0
+SLOW_SECONDS, HANG_SECONDS = 1.0, 60.0
 
 
 class CutConnection(Exception):  # noqa: N818 - an order to the server, not a failure
@@ -36,7 +36,8 @@ class ApiFault:
     way: str
     share: float = 1.0
     """Of the calls that match, how many are hit."""
-    wait_seconds: float = 1.0
+    wait_seconds: float | None = None
+    """How long a slow (default 1 s) or hanging (default 60 s) call waits."""
     status: int = 500
     retry_after_seconds: int = 1
     after: bool = False
@@ -89,11 +90,11 @@ class Gate:
         """Does what a fault does to one call. Raises ApiError or CutConnection."""
         speed = self._world.clock.speed
         if fault.way == "slow":
-            await asyncio.sleep(fault.wait_seconds / speed)
+            await asyncio.sleep((fault.wait_seconds or SLOW_SECONDS) / speed)
         elif fault.way == "reset":
             raise CutConnection
         elif fault.way == "timeout":
-            await asyncio.sleep(HANG_SECONDS / speed)
+            await asyncio.sleep((fault.wait_seconds or HANG_SECONDS) / speed)
             raise ApiError(504, *REASONS[504])
         else:
             reason, message = REASONS.get(
