@@ -26,7 +26,8 @@ EXAMPLES = 3
 
 def document() -> dict[str, Any]:
     """The OpenAPI document, as scripts get it."""
-    found: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
+    found: dict[str, Any] = generator.get_schema(request=None, public=True)
     return found
 
 
@@ -51,7 +52,7 @@ def ravi(world: World) -> Any:
 
 def test_the_document_is_valid_and_names_every_operation_once() -> None:
     found = document()
-    validate_schema(found)
+    validate_schema(found)  # type: ignore[no-untyped-call]
     names = [
         operation["operationId"]
         for path in found["paths"].values()
@@ -99,7 +100,7 @@ def test_requests_made_up_from_the_document_never_crash(
     wrong: list[Any] = []
     asked = 0
     for result in schemathesis.openapi.from_dict(document()).get_all_operations():
-        operation = result.ok()
+        operation: Any = result.ok()  # type: ignore[union-attr]
         asked += _ask(operation, known, clients, wrong)
     assert asked > 150
     assert wrong == []
