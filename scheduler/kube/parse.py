@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from fractions import Fraction
+from functools import lru_cache
 from sys import intern
 from typing import Any
 
@@ -106,20 +107,51 @@ def requests_of(spec: Raw) -> Requests:
     init container counts beside the restartable ones before it; the larger of the two, plus the
     runtime's overhead; a pod-level amount wins for CPU and memory.
     """
-    running = _sum(_asked(c) for c in spec.get("containers") or ())
+    return _requests_of(_shape_of(spec))
+
+
+# Amounts as they stand: (limits, requests) pairs of (name, quantity).
+_Amounts = tuple[tuple[str, str], ...]
+_Container = tuple[_Amounts, _Amounts, bool]
+_Shape = tuple[tuple[_Container, ...], tuple[_Container, ...], _Container, _Amounts]
+
+
+def _shape_of(spec: Raw) -> _Shape:
+    """All that requests depend on. A cluster has ten thousand pods, and few shapes of them."""
+    return (
+        tuple(_container_shape(c) for c in spec.get("containers") or ()),
+        tuple(_container_shape(c) for c in spec.get("initContainers") or ()),
+        _container_shape(spec),
+        tuple((spec.get("overhead") or {}).items()),
+    )
+
+
+def _container_shape(container: Raw) -> _Container:
+    resources = container.get("resources") or {}
+    return (
+        tuple((resources.get("limits") or {}).items()),
+        tuple((resources.get("requests") or {}).items()),
+        container.get("restartPolicy") == "Always",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _requests_of(shape: _Shape) -> Requests:
+    containers, first, whole, overhead = shape
+    running = _sum(_asked(c) for c in containers)
     sidecars: dict[str, Fraction] = {}
     peak: dict[str, Fraction] = {}
-    for container in spec.get("initContainers") or ():
+    for container in first:
         asked = _asked(container)
-        if container.get("restartPolicy") == "Always":
+        if container[2]:
             sidecars = _sum((sidecars, asked))
             asked = sidecars
         else:
             asked = _sum((sidecars, asked))
         peak = _larger(peak, asked)
     total = _larger(peak, _sum((running, sidecars)))
-    total.update(_pod_level(spec.get("resources") or {}))
-    return _requests(_sum((total, _exact_all(spec.get("overhead") or {}))))
+    total.update({k: v for k, v in _asked(whole).items() if k in ("cpu", "memory")})
+    return _requests(_sum((total, _exact_all(overhead))))
 
 
 def _requests(total: Mapping[str, Fraction]) -> Requests:
@@ -134,19 +166,14 @@ def _whole(total: Mapping[str, Fraction]) -> dict[str, int]:
     return {intern(k): rounded_up(v) for k, v in total.items() if is_device(k) and v > 0}
 
 
-def _asked(container: Raw) -> dict[str, Fraction]:
-    resources = container.get("resources") or {}
+def _asked(container: _Container) -> dict[str, Fraction]:
     # The server copies limits into requests; objects that never met one may lack them.
-    return _exact_all({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+    limits, requests, _restarts = container
+    return _exact_all((*limits, *requests))
 
 
-def _pod_level(resources: Raw) -> dict[str, Fraction]:
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return _exact_all({k: v for k, v in asked.items() if k in ("cpu", "memory")})
-
-
-def _exact_all(amounts: Mapping[str, str]) -> dict[str, Fraction]:
-    return {name: exact(amount) for name, amount in amounts.items()}
+def _exact_all(amounts: Iterable[tuple[str, str]]) -> dict[str, Fraction]:
+    return {name: exact(amount) for name, amount in amounts}
 
 
 def _sum(parts: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:

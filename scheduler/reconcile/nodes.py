@@ -20,14 +20,19 @@ from scheduler.reconcile.node_rows import Policy, columns_of, gpus_of
 from scheduler.reconcile.wanted import Cordon
 
 NAMESPACE_PREFIX = "muster-"
+# SQLite takes 32,766 variables in a statement; a node has some twenty columns.
 ROWS_PER_STATEMENT = 500
+OBSERVED_COLUMNS = (
+    *("uid", "boot_id", "flavor_id", "managed", "gpus_capacity", "gpus_allocatable"),
+    *("cpu_millis", "memory_mib", "pods", "domains", "labels", "taints", "conditions"),
+    *("driver", "cuda", "ready", "ready_changed_at", "unschedulable", "out_causes", "gone_at"),
+)
 
 
 @dataclass(slots=True)
 class _Known:
     """What a node's row says: `columns` as observed, and the cordon that people want."""
 
-    id: int
     columns: dict[str, Any]
     cordon_wanted: bool | None
 
@@ -42,7 +47,7 @@ class NodeBook:
     def load(self) -> None:
         """Read all rows again."""
         self._known = {
-            row.name: _Known(row.pk, _columns_of_row(row), row.cordon_wanted)
+            row.name: _Known(_columns_of_row(row), row.cordon_wanted)
             for row in Node.objects.filter(cluster=self.cluster)
         }
 
@@ -57,7 +62,7 @@ class NodeBook:
 
     def names(self) -> set[str]:
         """Nodes that the rows say exist."""
-        return {name for name, known in self._known.items() if known.columns["gone_at"] is None}
+        return {name for name in self._known if self._exists(name)}
 
     def write(
         self,
@@ -67,12 +72,13 @@ class NodeBook:
         now: datetime,
     ) -> tuple[set[str], set[str]]:
         """Write those of `names` that differ; (nodes changed, nodes that have rebooted)."""
-        changed: set[str] = set()
         rebooted: set[str] = set()
+        changed: dict[str, dict[str, Any]] = {}
+        gone: list[str] = []
         for name in sorted(names):
             node = seen.get(name)
             if node is None:
-                changed |= self._write_gone(name, now)
+                gone += [name] if self._exists(name) else []
                 continue
             columns = columns_of(node, policy)
             known = self._known.get(name)
@@ -80,30 +86,49 @@ class NodeBook:
                 continue
             if known is not None and _has_rebooted(known.columns, columns):
                 rebooted.add(name)
-            self._write_one(name, known, columns, now)
-            changed.add(name)
-        if changed:
+            changed[name] = columns
+        self._store(changed, now)
+        self._store_gone(gone, now)
+        if changed or gone:
             self._write_sizes(now)
-        return changed, rebooted
+        return {*changed, *gone}, rebooted
 
-    def _write_one(
-        self, name: str, known: _Known | None, columns: dict[str, Any], now: datetime
-    ) -> None:
-        row, _made = Node.objects.update_or_create(
-            cluster=self.cluster, name=name, defaults={**columns, "observed_at": now}
-        )
-        wish = known.cordon_wanted if known else row.cordon_wanted
-        self._known[name] = _Known(row.pk, columns, wish)
-        log.record(self._event("node.changed", name, now, _told(columns)))
-
-    def _write_gone(self, name: str, now: datetime) -> set[str]:
+    def _exists(self, name: str) -> bool:
         known = self._known.get(name)
-        if known is None or known.columns["gone_at"] is not None:
-            return set()
-        Node.objects.filter(pk=known.id).update(gone_at=now, observed_at=now)
-        known.columns["gone_at"] = now
-        log.record(self._event("node.gone", name, now, {}))
-        return {name}
+        return known is not None and known.columns["gone_at"] is None
+
+    def _store(self, changed: Mapping[str, dict[str, Any]], now: datetime) -> None:
+        """One statement for all of them; what people want of a node is left as it is."""
+        if not changed:
+            return
+        Node.objects.bulk_create(
+            [
+                Node(cluster=self.cluster, name=name, observed_at=now, **columns)
+                for name, columns in changed.items()
+            ],
+            batch_size=ROWS_PER_STATEMENT,
+            update_conflicts=True,
+            unique_fields=["cluster", "name"],
+            update_fields=[
+                "flavor",
+                *(n for n in OBSERVED_COLUMNS if n != "flavor_id"),
+                "observed_at",
+            ],
+        )
+        for name, columns in changed.items():
+            known = self._known.get(name)
+            self._known[name] = _Known(columns, known.cordon_wanted if known else None)
+            log.record(self._event("node.changed", name, now, _told(columns)))
+
+    def _store_gone(self, names: list[str], now: datetime) -> None:
+        if not names:
+            return
+        Node.objects.filter(cluster=self.cluster, name__in=names).update(
+            gone_at=now, observed_at=now
+        )
+        for name in names:
+            self._known[name].columns["gone_at"] = now
+            log.record(self._event("node.gone", name, now, {}))
 
     def _write_sizes(self, now: datetime) -> None:
         sizes: dict[int, NodeSizes] = {}
@@ -130,7 +155,9 @@ class NodeBook:
         for name in names:
             known, node = self._known.get(name), seen.get(name)
             if known and node and known.cordon_wanted is False and not node.unschedulable:
-                Node.objects.filter(pk=known.id, cordon_wanted=False).update(cordon_wanted=None)
+                Node.objects.filter(cluster=self.cluster, name=name, cordon_wanted=False).update(
+                    cordon_wanted=None
+                )
                 known.cordon_wanted = None
 
     def with_wishes(self) -> list[str]:
@@ -149,12 +176,7 @@ class NodeBook:
 
 
 def _columns_of_row(row: Node) -> dict[str, Any]:
-    names = (
-        *("uid", "boot_id", "flavor_id", "managed", "gpus_capacity", "gpus_allocatable"),
-        *("cpu_millis", "memory_mib", "pods", "domains", "labels", "taints", "conditions"),
-        *("driver", "cuda", "ready", "ready_changed_at", "unschedulable", "out_causes", "gone_at"),
-    )
-    return {name: getattr(row, name) for name in names}
+    return {name: getattr(row, name) for name in OBSERVED_COLUMNS}
 
 
 def _told(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from queues.lifecycle import EndedBy
-from queues.models import Attempt, Placement
+from queues.models import Attempt
 from scheduler.kube.errors import (
     AlreadyExists,
     BadRequest,
@@ -136,7 +136,7 @@ def _log_kept(books: Books, placement_id: int, size: int | None, *, final: bool)
     if final:
         books.kept_logs.add(placement_id)
     if size is not None:
-        Placement.objects.filter(pk=placement_id).update(log_bytes=size)
+        books.changes.columns[placement_id]["log_bytes"] = size
 
 
 def _start_checked(books: Books, key: AttemptKey, now: datetime, *, pulling: bool) -> None:

@@ -173,6 +173,11 @@ class ClusterProcess:
                 logger.warning("the database is away: %s", error)
                 await asyncio.sleep(database_delay_seconds(failures))
                 continue
+            except Exception:
+                failures += 1
+                logger.exception("a tick failed")
+                await asyncio.sleep(database_delay_seconds(failures))
+                continue
             failures = 0
             self._start(orders, under_way)
             if not orders.more:
@@ -200,6 +205,10 @@ class ClusterProcess:
         except DatabaseError:
             self._ticker.doubt()
             connection.close()
+            raise
+        except Exception:
+            # The edge of the process: a defect that one attempt brings out must not end it for all.
+            self._ticker.doubt(defect=True)
             raise
 
     def _busy(self) -> set[AttemptKey]:

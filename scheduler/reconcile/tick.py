@@ -37,6 +37,7 @@ MOST_ATTEMPTS = 60
 # Nothing should be missed; if something is, it is found within a minute.
 FULL_PASS_SECONDS = 60.0
 HEARD_SECONDS = 30.0
+LEFT_ALONE_SECONDS = 60.0
 # Events without a job or a node that say nothing of mode, levels, flavors, tenants or quotas.
 _BESIDE_POLICY = (
     "job",
@@ -73,6 +74,46 @@ class Orders:
 
 
 @dataclass(slots=True)
+class Suspicion:
+    """Keeps a defect that one attempt brings out from holding up all others.
+
+    `one_by_one` is how many ticks more look at a single attempt; `left_alone` until when.
+    """
+
+    one_by_one: int = 0
+    chosen: AttemptKey | None = None
+    left_alone: dict[AttemptKey, datetime] = field(default_factory=dict)
+
+    def choose(self, keys: dict[AttemptKey, None], now: datetime) -> list[AttemptKey]:
+        """Which attempts to look at in this tick."""
+        for key, until in list(self.left_alone.items()):
+            if now >= until:
+                del self.left_alone[key]
+            else:
+                keys.pop(key, None)
+        chosen = list(islice(keys, 1 if self.one_by_one else MOST_ATTEMPTS))
+        self.chosen = chosen[0] if self.one_by_one and chosen else None
+        if self.chosen is not None:
+            # Should this tick fail, it is this attempt that is left alone.
+            self.left_alone[self.chosen] = now + timedelta(seconds=LEFT_ALONE_SECONDS)
+        return chosen
+
+    def went_well(self) -> None:
+        """The tick did no harm."""
+        if self.chosen is not None:
+            self.left_alone.pop(self.chosen, None)
+        self.chosen = None
+        self.one_by_one = max(0, self.one_by_one - 1)
+
+    def narrow_down(self, given: list[Result]) -> list[Result]:
+        """After a defect: look at one attempt a tick; the results to keep for the next."""
+        known = self.one_by_one > 0
+        self.one_by_one = MOST_ATTEMPTS
+        # A result that brings it out again would do so for ever: what it told is seen again.
+        return [] if known else given
+
+
+@dataclass(slots=True)
 class Ticker:
     """The books, and which attempts and nodes have still to be looked at."""
 
@@ -85,6 +126,7 @@ class Ticker:
     _full_pass_at: datetime | None = None
     _standing: Standing | None = None
     _written: tuple[str, datetime | None] | None = None
+    _suspicion: Suspicion = field(default_factory=lambda: Suspicion())
 
     def take_in(self, given: Given) -> None:
         """Note what was seen and done; cannot fail, and is done once, whatever the tick does."""
@@ -106,11 +148,15 @@ class Ticker:
             orders = self._in_transaction(now, busy)
             self.books.flush()
         self._results.clear()
+        self._suspicion.went_well()
         return orders
 
-    def doubt(self) -> None:
-        """After a failure: nothing in memory is trusted."""
+    def doubt(self, *, defect: bool = False) -> None:
+        """After a failure: nothing in memory is trusted. After a `defect` of ours the attempts are
+        looked at one by one, until the one that brings it out is known and left alone a while."""
         self.loaded = False
+        if defect:
+            self._results = self._suspicion.narrow_down(self._results)
 
     def _load(self) -> None:
         self.books.ledger.seq = latest_seq()
@@ -202,7 +248,7 @@ class Ticker:
         books = self.books
         due = [key for key, moment in books.dues.items() if moment <= now]
         self._keys.update(dict.fromkeys(due))
-        keys = list(islice(self._keys, MOST_ATTEMPTS))
+        keys = self._suspicion.choose(self._keys, now)
         for key in keys:
             del self._keys[key]
             books.dues.pop(key, None)

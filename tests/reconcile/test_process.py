@@ -13,6 +13,9 @@ from queues.services.attempts import stop_attempt
 from scheduler.kube.seen import PodSeen
 from scheduler.logstore import LogKey
 from scheduler.models import ClusterState, ForeignPod, Node
+from scheduler.reconcile import steps
+from scheduler.reconcile.ends import Circumstances, Decision, decide
+from scheduler.reconcile.ledger import AttemptLife
 from tests.reconcile.world import World, nodes_in, seats_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite]
@@ -369,3 +372,19 @@ def test_namespace_is_mirrored(live: World) -> None:
     assert found["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     hard = live.api("GET", "/api/v1/namespaces/muster-research/resourcequotas/muster")["spec"]
     assert hard["hard"] == {"requests.nvidia.com/gpu": "512"}
+
+
+def test_defect_that_one_attempt_brings_out_holds_up_no_other(
+    live: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = live.submit(run_seconds=0.3)
+
+    def with_defect(attempt: AttemptLife, around: Circumstances) -> Decision:
+        assert attempt.job_id != bad.pk, "a defect"
+        return decide(attempt, around)
+
+    monkeypatch.setattr(steps, "decide", with_defect)
+    good = [live.submit(run_seconds=0.3) for _ in range(3)]
+    for job in good:
+        live.until_phase(job, "finished", 30)
+        assert job.outcome == "succeeded"
