@@ -11,23 +11,23 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
+from django_stubs_ext import StrOrPromise
 
 from controlplane.common.errors import ApplicationError
 from queues.forms import texts
 from queues.quantities import cpu_text, memory_text
 from queues.specs import PRIORITY_CLASSES, QueueOffer
 
-Choices = Sequence[tuple[str, str | Promise]]
+Choices = Sequence[tuple[str, StrOrPromise]]
 GPUS_OF_A_NODE = 8
 
 
 class SpanField(forms.CharField):
     """A span of time as text; cleans to seconds or None."""
 
-    def clean(self, value: Any) -> int | None:  # type: ignore[override]
+    def clean(self, value: Any) -> int | None:
         """Seconds."""
         return texts.read_span(str(super().clean(value) or ""))
 
@@ -39,24 +39,24 @@ class ReadField(forms.CharField):
         super().__init__(**kwargs)
         self.read = read
 
-    def clean(self, value: Any) -> Any:  # type: ignore[override]
+    def clean(self, value: Any) -> Any:
         """What `read` makes of the text."""
         return self.read(str(super().clean(value) or ""))
 
 
-def _lines(label: str | Promise, read: Callable[[str], Any], help_text: str | Promise) -> ReadField:
+def _lines(label: StrOrPromise, read: Callable[[str], Any], help_text: StrOrPromise) -> ReadField:
     widget = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
     return ReadField(read, label=label, required=False, widget=widget, help_text=help_text)
 
 
-def _word(label: str | Promise, help_text: str | Promise = "", **attrs: str) -> forms.CharField:
+def _word(label: StrOrPromise, help_text: StrOrPromise = "", **attrs: str) -> forms.CharField:
     widget = forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", **attrs})
     return forms.CharField(
         label=label, required=False, max_length=4096, widget=widget, help_text=help_text
     )
 
 
-def _whole(label: str | Promise, help_text: str | Promise = "") -> forms.IntegerField:
+def _whole(label: StrOrPromise, help_text: StrOrPromise = "") -> forms.IntegerField:
     return forms.IntegerField(label=label, required=False, help_text=help_text)
 
 
@@ -336,7 +336,7 @@ def field_of(pointer: str) -> tuple[str, str]:
 class Section:
     """One fold of the form: its fields, in words what holds when nothing is filled in, and from where."""
 
-    title: str | Promise
+    title: StrOrPromise
     names: tuple[str, ...]
     said: str
     origin: str

@@ -1,8 +1,9 @@
 """Answers of the planner as fragments: would this job start, why does that one wait."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from django.forms import BoundField
@@ -21,6 +22,7 @@ from controlplane.common.looks import reason_short
 from queues.forms.submit import SubmitForm
 from queues.models import Job
 from queues.selectors.jobs import job_of
+from queues.selectors.waiting import Said
 from queues.services.validation import validate_job
 from queues.specs import JobSpec
 from queues.views.submit import bound_form, queues_open_to
@@ -87,6 +89,7 @@ def _shown(found: Simulation, spec: JobSpec, now: datetime) -> dict[str, Any]:
     begins = found.starts_at if found.verdict != "never" else None
     return {
         "found": found,
+        "others": _others(found),
         "shape": " + ".join(f"{r.replicas} × {r.gpus_per_replica}" for r in spec.roles),
         "domains": [(name, sorted(nodes.items())) for name, nodes in sorted(domains.items())],
         "limit": moment((begins or now) + limit) if limit and begins else "",
@@ -94,13 +97,21 @@ def _shown(found: Simulation, spec: JobSpec, now: datetime) -> dict[str, Any]:
     }
 
 
+def _others(found: Simulation) -> list[Said]:
+    """What else is in the way on the flavor that the first reason speaks of."""
+    if not found.reasons:
+        return []
+    flavor = found.reasons[0].numbers.get("flavor")
+    return [said for said in found.reasons[1:] if said.numbers.get("flavor") in (None, flavor)]
+
+
 @dataclass(frozen=True, slots=True)
 class ShownCheck:
-    """A check as a rung of the ladder."""
+    """A rung of the ladder: one check that does not hold, or those in a row that do (or were not made)."""
 
     word: str
     ok: bool | None
-    said: str
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +152,7 @@ def _explained(found: Explanation) -> dict[str, Any]:
     jobs = Job.objects.filter(pk__in=[ahead.job for ahead in found.ahead if ahead.job])
     names = dict(jobs.values_list("pk", "name"))
     return {
-        "checks": [_check(check) for check in found.checks],
+        "checks": _rungs(found.checks),
         "ahead": [_ahead(ahead, names) for ahead in found.ahead[:8]],
         "trials": [_trial(trial) for trial in found.counterfactuals],
     }
@@ -152,10 +163,28 @@ def _ahead(ahead: Ahead, names: Mapping[str, str]) -> ShownAhead:
     return ShownAhead(ahead.job, name, ahead.gpus, ahead.expected_end)
 
 
-def _check(check: Check) -> ShownCheck:
-    word, reason = CHECK_WORDS.get(check.name, (check.name.replace("_", " "), ""))
+def _rungs(checks: Sequence[Check]) -> list[ShownCheck]:
+    """The ladder in the planner's order. What holds is told in few words; what does not, each by itself."""
+    rungs: list[ShownCheck] = []
+    for ok, group in groupby(checks, key=lambda check: check.ok):
+        members = list(group)
+        if ok is False:
+            rungs += [ShownCheck(_check_word(check), ok, _missing(check)) for check in members]
+        else:
+            rungs.append(ShownCheck(", ".join(_check_word(check) for check in members), ok))
+    return rungs
+
+
+def _check_word(check: Check) -> str:
+    return str(CHECK_WORDS.get(check.name, (check.name.replace("_", " "), ""))[0])
+
+
+def _missing(check: Check) -> str:
+    """What is missing, for which flavor."""
+    reason = CHECK_WORDS.get(check.name, ("", ""))[1]
     said = reason_short(reason, check.numbers) if reason and check.numbers else ""
-    return ShownCheck(str(word), check.ok, said if not check.ok else "")
+    flavor = check.numbers.get("flavor")
+    return f"{flavor}: {said}" if flavor and said else said
 
 
 # The planner's checks (scheduler.whatif.explain): their words, and the reason whose numbers they give.
