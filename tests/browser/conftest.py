@@ -1,10 +1,9 @@
 """A real Chromium, and people who are signed in there."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
 
 from tests.e2e.stack import Stack
 
@@ -14,13 +13,14 @@ QUIET = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 TIMEOUT_MS = 15_000
+SIZE: ViewportSize = {"width": 1440, "height": 900}
 
 SignIn = Callable[[str], Page]
 
 
 # Not for the session: its event loop must be gone before asynchronous tests of the same worker run.
 @pytest.fixture(scope="module")
-def browser(chromium_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(chromium_path: str) -> Iterator[Browser]:
     """The system's Chromium, headless."""
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=chromium_path, args=list(QUIET))
@@ -35,19 +35,13 @@ def sign_in(browser: Browser, demo: Stack) -> Iterator[SignIn]:
     troubles: list[str] = []
 
     def signed_in(user: str) -> Page:
-        window = browser.new_context(
-            base_url=demo.url, viewport={"width": 1440, "height": 900}, locale="en-GB"
-        )
+        window = browser.new_context(base_url=demo.url, viewport=SIZE, locale="en-GB")
         windows.append(window)
         page = window.new_page()
         page.set_default_timeout(TIMEOUT_MS)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("console", lambda m: troubles.append(m.text) if _is_trouble(m.text) else None)
-        page.goto("/accounts/login/")
-        page.get_by_label("Username").fill(user)
-        page.get_by_label("Password").fill("muster")
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url(lambda url: "/accounts/login/" not in url)
+        log_in(page, user)
         return page
 
     yield signed_in
@@ -56,12 +50,15 @@ def sign_in(browser: Browser, demo: Stack) -> Iterator[SignIn]:
     assert not troubles, troubles
 
 
+def log_in(page: Page, user: str) -> None:
+    """Through the form, with the demo's password."""
+    page.goto("/accounts/login/")
+    page.get_by_label("Username").fill(user)
+    page.get_by_label("Password").fill("muster")
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda url: "/accounts/login/" not in url)
+
+
 def _is_trouble(text: str) -> bool:
     """What the strict policy for scripts and styles forbids must not be attempted."""
     return "Content Security Policy" in text
-
-
-@pytest.fixture
-def failure_picture(tmp_path: Path) -> Path:
-    """Where a test may leave what it saw."""
-    return tmp_path / "seen.png"

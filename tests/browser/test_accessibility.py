@@ -1,12 +1,13 @@
 """axe finds nothing on any screen, in either theme; and the main screens are usable with the keyboard alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import SignIn
+from tests.browser.conftest import SIZE, SignIn, log_in
 from tests.browser.screens import SCREENS, THEMES, Screen, things_to_show
 from tests.e2e.stack import Stack
 
@@ -29,6 +30,20 @@ def shown(demo: Stack) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
+def windows(browser: Browser, demo: Stack) -> Callable[[str], Page]:
+    """A page for each person, signed in once; for a stranger with an empty name."""
+
+    @cache
+    def window(user: str) -> Page:
+        page = browser.new_context(base_url=demo.url, viewport=SIZE).new_page()
+        if user:
+            log_in(page, user)
+        return page
+
+    return window
+
+
+@pytest.fixture(scope="module")
 def axe() -> Axe:
     """The checker."""
     return Axe()
@@ -36,18 +51,13 @@ def axe() -> Axe:
 
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.name)
 def test_axe_finds_nothing(
-    screen: Screen,
-    axe: Axe,
-    browser: Browser,
-    sign_in: SignIn,
-    demo: Stack,
-    shown: dict[str, str],
+    screen: Screen, axe: Axe, windows: Callable[[str], Page], shown: dict[str, str]
 ) -> None:
-    page = sign_in(screen.user) if screen.user else browser.new_page(base_url=demo.url)
+    page = windows(screen.user)
     for theme in THEMES:
         page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
         page.goto(screen.path.format(**shown))
-        page.wait_for_load_state("networkidle") if not screen.user else settle(page)
+        settle(page)
         found = axe.run(page, options=STANDARDS)
         faults = [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found.response["violations"]]
         assert not faults, f"{screen.name} ({theme}):\n" + "\n".join(faults)
