@@ -16,7 +16,7 @@ from scheduler.simcluster.cluster import Options, SimCluster
 from scheduler.simcluster.faults.gate import CutConnection
 from scheduler.simcluster.faults.schedule import WEIGHTS, install, plan
 from scheduler.simcluster.profiles.model import uniform_profile
-from tests.simcluster.direct import PODS, pod
+from tests.simcluster.direct import PODS, Direct, pod
 
 LENGTH_SECONDS = 600.0
 STEP_SECONDS = 20.0
@@ -119,3 +119,30 @@ def test_schedule_draws_every_kind_and_refuses_unknown_ones() -> None:
     assert [item.at_seconds for item in long] == sorted(item.at_seconds for item in long)
     with pytest.raises(ValueError, match="unknown kind 'nope'"):
         plan(4, machines, length_seconds=10, mean_gap_seconds=1, kinds=("nope",))
+
+
+@pytest.mark.parametrize("seed", range(201, 207))
+def test_after_faults_and_deletes_nothing_is_held_and_every_node_is_ready(seed: int) -> None:
+    run = Run(seed)
+    asyncio.run(run.play())
+    cluster = run.cluster
+    for kubelet in cluster.fleet.kubelets.values():
+        devices = [device.id for held in kubelet.machine.held.values() for device in held]
+        assert len(devices) == len(set(devices))
+        assert all(amount >= 0 for amount in kubelet.used.values())
+    cluster.faults.end_all()
+    cluster.advance(120)
+    direct = Direct(cluster)
+    for item in direct.ok("GET", PODS)["items"]:
+        direct.call("DELETE", f"{PODS}/{item['metadata']['name']}")
+    cluster.advance(400)
+    assert direct.ok("GET", PODS)["items"] == []
+    for kubelet in cluster.fleet.kubelets.values():
+        assert kubelet.machine.held == {}
+        assert set(kubelet.used.values()) <= {0}
+        assert (kubelet.runs, kubelet.by_key) == ({}, {})
+    nodes = direct.ok("GET", "/api/v1/nodes")["items"]
+    assert len(nodes) == 8
+    for node in nodes:
+        assert "taints" not in node["spec"], node["metadata"]["name"]
+        assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"

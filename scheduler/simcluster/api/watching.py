@@ -138,6 +138,7 @@ class Watch:
 
     def fail_expired(self) -> None:
         """Ends the watch with the 410 that a compacted history gives."""
+        self._pending.clear()
         self._first.append(error_line(expired(self._after, self._store.version)))
         self.cut()
 
@@ -182,6 +183,8 @@ class Watch:
                 now = loop.time()
                 if now >= ends:
                     return
+                if self._pending and not self.silent:
+                    continue  # a bookmark must not run ahead of events that are not out yet
                 if now >= min(next_mark, last_mark):
                     last_mark = math.inf if now >= last_mark else last_mark
                     next_mark = now + BOOKMARK_SECONDS / self._speed
