@@ -223,6 +223,27 @@ def test_label_annotate_taint_and_patch_work_on_nodes(kubectl: Run) -> None:
     kubectl("taint", "node", "gpu-00007", "muster.dev/bad-")
 
 
+def test_workloads_are_checked_and_stored(kubectl: Run) -> None:
+    deployment = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "i:1"}]}
+"""
+    assert "created" in kubectl("apply", "-f", "-", stdin=deployment)
+    assert "deployment.apps/web" in kubectl("get", "all")
+    wrong = kubectl(
+        "apply", "-f", "-", stdin=deployment.replace("replicas", "replicos"), check=False
+    )
+    assert 'unknown field "spec.replicos"' in wrong
+    kubectl("delete", "deployment", "web")
+
+
 def test_exec_is_refused_with_a_reason(kubectl: Run) -> None:
     start(kubectl, "closed", "gpu-00008")
     assert "run no programs" in kubectl("exec", "closed", "--", "ls", check=False)

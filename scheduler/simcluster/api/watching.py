@@ -174,8 +174,8 @@ class Watch:
         try:
             while True:
                 if self._first:
-                    yield b"".join(self._first)
-                    self._first.clear()
+                    first, self._first = self._first, []
+                    yield b"".join(first)
                 if self._pending and not self.silent:
                     yield b"".join(self._drain())
                 if self._cut:

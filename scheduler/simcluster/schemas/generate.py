@@ -41,6 +41,13 @@ ROOTS = (
     "V1SelfSubjectRulesReview",
     "V1SelfSubjectReview",
     "V1DaemonSet",
+    "V1Deployment",
+    "V1StatefulSet",
+    "V1ReplicaSet",
+    "V1Job",
+    "V1CronJob",
+    "V1NetworkPolicy",
+    "V1Ingress",
 )
 SCALARS = {"str", "int", "bool", "float", "datetime", "object", "bytes", "byte"}
 TARGET = Path(__file__).with_name("types.json")

@@ -148,11 +148,27 @@ CLAIMS = ResourceType(
     short_names=("pvc",), has_status=True, returns_deleted=True,
     subresources=(_status("PersistentVolumeClaim"),),
 )  # fmt: skip
-DAEMON_SETS = ResourceType(
-    "apps", "v1", "daemonsets", "daemonset", "DaemonSet", short_names=("ds",),
-    categories=("all",), has_status=True, keeps_generation=True,
-    subresources=(_status("DaemonSet"),),
-)  # fmt: skip
+
+
+def _workload(group: str, plural: str, kind: str, *short_names: str) -> ResourceType:
+    """A kind that is kept and checked but that no controller here works on."""
+    return ResourceType(
+        group, "v1", plural, kind.lower(), kind, short_names=short_names,
+        categories=("all",) if group in ("apps", "batch") else (), has_status=True,
+        keeps_generation=True, subresources=(_status(kind),),
+    )  # fmt: skip
+
+
+STORED_ONLY = (
+    _workload("apps", "daemonsets", "DaemonSet", "ds"),
+    _workload("apps", "deployments", "Deployment", "deploy"),
+    _workload("apps", "replicasets", "ReplicaSet", "rs"),
+    _workload("apps", "statefulsets", "StatefulSet", "sts"),
+    _workload("batch", "jobs", "Job"),
+    _workload("batch", "cronjobs", "CronJob", "cj"),
+    _workload("networking.k8s.io", "networkpolicies", "NetworkPolicy", "netpol"),
+    _workload("networking.k8s.io", "ingresses", "Ingress", "ing"),
+)
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "lease", "Lease", history_limit=8_000)
 BUDGETS = ResourceType(
     "policy", "v1", "poddisruptionbudgets", "poddisruptionbudget", "PodDisruptionBudget",
@@ -203,7 +219,7 @@ BINDINGS = ResourceType(
 
 BUILT_IN = (
     BINDINGS, CONFIG_MAPS, EVENTS, LIMIT_RANGES, NAMESPACES, NODES, CLAIMS, VOLUMES, PODS,
-    RESOURCE_QUOTAS, SECRETS, SERVICE_ACCOUNTS, SERVICES, DAEMON_SETS, LEASES, BUDGETS,
+    RESOURCE_QUOTAS, SECRETS, SERVICE_ACCOUNTS, SERVICES, *STORED_ONLY, LEASES, BUDGETS,
     PRIORITY_CLASSES, STORAGE_CLASSES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS, DEFINITIONS, SELF_ACCESS_REVIEWS, ACCESS_REVIEWS, SELF_RULES_REVIEWS,
     SELF_REVIEWS,
