@@ -3,8 +3,12 @@
 import os
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+
+# The transport that Kombu ships takes messages that are half written, and ends the worker with them.
+TRANSPORT_ALIASES["filesystem"] = "controlplane.files_broker:Transport"
 
 app = Celery("muster")
 app.config_from_object("django.conf:settings", namespace="CELERY")
