@@ -8,6 +8,7 @@ urlpatterns = [
     path("", now.now_page, name="now"),
     path("map/", maps.first_map, name="map"),
     path("map/<str:cluster>/", maps.cluster_map, name="cluster-map"),
+    path("map/<str:cluster>/mode/", maps.set_mode, name="cluster-mode"),
     path("nodes/", nodes.node_list, name="node-list"),
     path("nodes/<str:cluster>/<str:name>/", nodes.node_page, name="node"),
     path("nodes/<str:cluster>/<str:name>/cordon/", nodes.cordon, name="node-cordon"),

@@ -7,7 +7,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from tenants.access import SCOPES
-from tenants.models import Secret, TenantRole
+from tenants.models import PlatformRole, Secret, TenantRole
 from tenants.services.tokens import DEFAULT_DAYS
 
 
@@ -63,3 +63,39 @@ class TokenForm(forms.Form):
         super().__init__(*args, **kwargs)
         choices = [(name, name) for name in usernames]
         self.fields["user"].choices = choices  # type: ignore[attr-defined]
+
+
+class TenantForm(forms.Form):
+    """A new tenant."""
+
+    slug = forms.CharField(
+        label=_("Short name"),
+        max_length=40,
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off"}),
+        help_text=_("In addresses, and in the namespace muster-…; it never changes."),
+    )
+    name = forms.CharField(label=_("Name"), max_length=120)
+    cohort = forms.CharField(
+        label=_("Cohort"),
+        max_length=40,
+        required=False,
+        help_text=_("With whom it lends and borrows; a new name makes a new cohort."),
+    )
+
+
+class PersonForm(forms.Form):
+    """A new account."""
+
+    username = forms.CharField(
+        label=_("Login name"), max_length=150, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+    password = forms.CharField(
+        label=_("First password"),
+        required=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text=_("Empty for an account that only single sign-on or tokens open."),
+    )
+    email = forms.EmailField(label=_("E-mail"), required=False)
+    platform_role = forms.ChoiceField(
+        label=_("Role on the platform"), choices=PlatformRole.choices, required=False
+    )

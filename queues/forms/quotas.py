@@ -55,6 +55,10 @@ def posted_grid(
     new_user, new_flavor = sent.get("new_user", "").strip(), sent.get("new_flavor", "").strip()
     if new_user and sent.get("new_limit", "").strip():
         values[f"u:{new_user[:150]}:{new_flavor}"] = sent["new_limit"].strip()[:40]
+    added = sent.get("add_flavor", "").strip()[:100]
+    if added and added not in flavors:
+        flavors = [*flavors, added]
+        values[f"f:{added}:nominal"] = sent.get("add_nominal", "").strip()[:40]
     wanted = {
         "flavors": [
             {"flavor": flavor}

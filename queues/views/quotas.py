@@ -88,6 +88,7 @@ def quota_page(request: HttpRequest, actor: Actor, slug: str) -> HttpResponse:
         "queues": _queue_rows(tenant, uses, names, grid, holds),
         "users": _user_rows(answer, uses, names, grid, holds),
         "flavors": [names[use.flavor.pk] for use in uses],
+        "missing": sorted(set(names.values()) - {names[use.flavor.pk] for use in uses}),
         "people": _people(actor, tenant),
         "grid": grid,
         "version": tenant.quota_version,

@@ -3,20 +3,23 @@
 from collections.abc import Sequence
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.common.amounts import count
 from controlplane.common.errors import NotVisibleError
 from controlplane.common.svg import MapLeaf, MapNode, MapSpine, node_classes, spine_svg
-from queues.models import Cluster
+from queues.models import Cluster, ClusterMode
+from queues.services.catalogue import change_cluster
 from scheduler.selectors.node_facts import NodeFacts, flavor_sums, jobs_on_nodes, node_facts
-from tenants.access import Actor
+from tenants.access import Actor, Right, may
 from tenants.views.shell import Frame, page, render_page
 
 
@@ -34,11 +37,10 @@ def first_map(request: HttpRequest, actor: Actor) -> HttpResponse:
 @require_safe
 @page
 def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpResponse:
-    """One cluster's map; `?job=` lights up the nodes of a job that the actor may see."""
+    """One cluster's map; names of jobs are fetched for the node under the pointer alone."""
     found = cluster_of(cluster)
     facts = node_facts(found)
     levels = list(found.levels.order_by("position").values_list("name", flat=True))
-    mine = {n for n, rows in jobs_on_nodes(actor, found, [f.name for f in facts]).items() if rows}
     spines = _spines(facts, levels)
     context = {
         "cluster": found,
@@ -48,9 +50,9 @@ def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpRespons
         ],
         "levels": levels,
         "sums": flavor_sums(facts),
-        "mine": len(mine),
+        "modes": ClusterMode.choices,
+        "may_edit": may(actor, Right.EDIT_CATALOGUE),
         "said": _said(facts),
-        "state": getattr(found, "state", None),
     }
     topics = (f"map:{found.name}",)
     return render_page(request, actor, "scheduler/map.html", context, Frame("map", topics=topics))
@@ -67,6 +69,17 @@ def node_brief(request: HttpRequest, actor: Actor, cluster: str, name: str) -> H
     placements = jobs_on_nodes(actor, found, [name]).get(name, [])
     context = {"node": facts, "placements": placements}
     return render(request, "scheduler/_node_brief.html", context)
+
+
+@require_POST
+@page
+def set_mode(request: HttpRequest, actor: Actor, cluster: str) -> HttpResponse:
+    """Observe, schedule or pause a cluster; back to its map."""
+    found = cluster_of(cluster)
+    sent = {"mode": request.POST.get("mode", "")}
+    change_cluster(actor, found, sent, None, timezone.now())
+    messages.success(request, _("The mode of {name} is changed.").format(name=found.name))
+    return redirect("cluster-map", cluster)
 
 
 def cluster_of(name: str) -> Cluster:

@@ -164,18 +164,28 @@ def _rail(actor: Actor, here: str, tenant: Tenant | None) -> list[RailGroup]:
             if key != "submit" or submits
         ),
     )
+    groups = [first]
+    if actor.sees_all_tenants:
+        groups.append(_platform(actor, here))
     if tenant is None:
-        return [first]
+        return groups
     role = actor.roles.get(tenant.pk)
     links = tuple(
         RailItem(text, reverse(url, args=[tenant.slug]), key == here)
         for key, text, url, right in IN_TENANT
         if may(actor, right, tenant)
     )
-    return [
-        first,
-        RailGroup(tenant.slug, links, role.label if role else "", _others(actor, tenant)),
-    ]
+    note = str(role.label) if role else ""
+    groups.insert(1, RailGroup(tenant.slug, links, note, _others(actor, tenant)))
+    return groups
+
+
+def _platform(actor: Actor, here: str) -> RailGroup:
+    """What is beyond tenants, for those who look after the whole."""
+    links = [RailItem(_("Tenants"), reverse("tenant-list"), here == "tenants")]
+    if may(actor, Right.MANAGE_USERS):
+        links.append(RailItem(_("People"), reverse("people"), here == "people"))
+    return RailGroup(_("Platform"), tuple(links))
 
 
 def _others(actor: Actor, tenant: Tenant) -> tuple[RailItem, ...]:
