@@ -394,6 +394,27 @@ async def test_expired_watch_gets_one_error_event_and_a_storm_ends_open_ones(
     assert late[0]["object"]["reason"] == "Expired"
 
 
+async def test_discovery_in_one_answer_names_what_the_separate_ones_do(sim: SimCluster) -> None:
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+    async with aiohttp.ClientSession() as session:
+        for path, single in (("/api", "/api/v1"), ("/apis", "/apis/policy/v1")):
+            async with session.get(sim.url + path, headers={"Accept": accept}) as response:
+                assert "as=APIGroupDiscoveryList" in response.headers["Content-Type"]
+                groups = {
+                    item["metadata"]["name"]: item for item in (await response.json())["items"]
+                }
+            async with session.get(sim.url + single) as response:
+                listed = {entry["name"] for entry in (await response.json())["resources"]}
+            resources = groups["" if path == "/api" else "policy"]["versions"][0]["resources"]
+            names = {entry["resource"] for entry in resources}
+            subresources = {
+                f"{entry['resource']}/{item['subresource']}"
+                for entry in resources
+                for item in entry.get("subresources", ())
+            }
+            assert names | subresources == listed
+
+
 async def test_metadata_alone_is_given_when_asked_for(sim: SimCluster) -> None:
     headers = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     async with aiohttp.ClientSession(headers=headers) as session:

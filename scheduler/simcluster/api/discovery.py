@@ -4,6 +4,7 @@ from typing import Any
 
 from scheduler.simcluster.api.request import Reply, json_reply
 from scheduler.simcluster.store.resources import Registry, ResourceType
+from scheduler.simcluster.store.store import encode
 
 Json = dict[str, Any]
 
@@ -13,6 +14,7 @@ VERSION = {
     "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z",
     "goVersion": "go1.26.6", "compiler": "gc", "platform": "linux/amd64",
 }  # fmt: skip
+AGGREGATED = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
@@ -22,9 +24,11 @@ class Discovery:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def answer(self, path: str, server: str) -> Reply | None:
+    def answer(self, path: str, server: str, accept: str = "") -> Reply | None:
         """The reply for a path, or None when there is nothing. `server` is host and port."""
         path = path.rstrip("/") or "/"
+        if path in ("/api", "/apis") and AGGREGATED in accept:
+            return self._aggregated(core=path == "/api")
         if path in _HEALTH or path.startswith(tuple(f"{item}/" for item in _HEALTH)):
             return Reply(200, b"ok", "text/plain; charset=utf-8")
         if path == "/version":
@@ -43,6 +47,24 @@ class Discovery:
         if parts[0] == "apis" and len(parts) == 3:
             return self._resources(parts[1], parts[2])
         return None
+
+    def _aggregated(self, *, core: bool) -> Reply:
+        """All groups with all their resources in one answer, which spares kubectl many calls."""
+        groups = {"": ["v1"]} if core else dict(sorted(self._registry.groups().items()))
+        items = [
+            {
+                "metadata": {"name": group},
+                "versions": [
+                    {"version": version, "freshness": "Current", "resources": [
+                        _aggregated_entry(r) for r in self._registry.of_group(group, version)]}
+                    for version in versions
+                ],
+            }
+            for group, versions in groups.items()
+        ]  # fmt: skip
+        body = {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+                "metadata": {}, "items": items}  # fmt: skip
+        return Reply(200, encode(body), f"application/json;{AGGREGATED}")
 
     def _paths(self) -> list[str]:
         groups = [
@@ -86,6 +108,29 @@ class Discovery:
                 "resources": entries,
             }
         return json_reply(200, body)
+
+
+def _aggregated_entry(resource: ResourceType) -> Json:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    entry: Json = {
+        "resource": resource.plural, "responseKind": kind, "verbs": list(resource.verbs),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+    }  # fmt: skip
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if resource.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": item.name, "verbs": list(item.verbs),
+                "responseKind": {"group": item.group or resource.group,
+                                 "version": item.version or resource.version, "kind": item.kind},
+            }
+            for item in resource.subresources
+        ]  # fmt: skip
+    return entry
 
 
 def _api_versions(server: str) -> Json:

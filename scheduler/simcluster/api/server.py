@@ -62,7 +62,9 @@ class ApiServer:
         if call is None:
             found = self._openapi.answer(request.path) if parts[0] == "openapi" else None
             if found is None:
-                found = self._discovery.answer(request.path, request.headers.get("Host", ""))
+                found = self._discovery.answer(
+                    request.path, request.headers.get("Host", ""), request.headers.get("Accept", "")
+                )
             return _response(NOT_A_PATH if found is None else found, [])
         call.method, call.query, call.headers, call.user = (
             request.method, request.query, request.headers, user,
