@@ -206,7 +206,7 @@ class Attempt(models.Model):
     token_hash = models.CharField(max_length=64, blank=True)
     asked_level = models.CharField(max_length=20, blank=True)
     achieved_level = models.CharField(max_length=20, blank=True)
-    # The headless service exists (enacted before the first pod).
+    # The headless Service and the Secret are being made, or are there; None again once they are removed.
     service_created_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -18,6 +18,7 @@ from kubernetes import client, config
 
 # An exec plugin may run a program for every token; in-cluster tokens are re-read each minute.
 TOKEN_KEPT_SECONDS = 30.0
+DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 
 class CredentialsError(Exception):
@@ -50,11 +51,13 @@ class Credentials:
 
 
 def load_credentials(kubeconfig: Path | None = None, context: str | None = None) -> Credentials:
-    """Read a kubeconfig file, or the pod's own service account when none is given.
+    """Read a kubeconfig file; without one `~/.kube/config`, else the pod's own service account.
 
     Raises `CredentialsError` with the reason.
     """
     configuration = client.Configuration()
+    if kubeconfig is None and DEFAULT_KUBECONFIG.expanduser().exists():
+        kubeconfig = DEFAULT_KUBECONFIG.expanduser()
     try:
         if kubeconfig is None:
             config.load_incluster_config(  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
 """A replica's pod as a Kubernetes manifest; pure. Called by scheduler.reconcile to create pods,
 and by the simulate door to show what would be created.
 
-Names, labels and hardening are the contract (CONTRACT "Kubernetes side", docs/kubernetes.md);
-the environment is in `environment`.
+Names, labels and hardening are a contract (docs/kubernetes.md); the environment is in
+`environment`.
 """
 
 from __future__ import annotations

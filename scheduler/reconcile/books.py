@@ -78,6 +78,7 @@ class Books:
         self.ledger.load()
         self.nodes.load()
         self.load_policy()
+        self.foreign.load()
         self.kept_logs = {
             placement.id
             for attempt in self.ledger
@@ -103,7 +104,7 @@ class Books:
                 .values_list("pk", "resource_name", "model_label", "model")
             ),
         )
-        self.foreign.load(namespace_tenants(Tenant.objects.values_list("slug", "pk")))
+        self.foreign.tenants = namespace_tenants(Tenant.objects.values_list("slug", "pk"))
         self.namespaces = namespaces_wanted(self.cluster)
 
     def standings(self) -> dict[str, NodeStanding]:

@@ -198,7 +198,7 @@ class Enactor:
             }
         )
         lasting, passing = self._sorted_errors(order.namespace.name, errors)
-        self.report(results.Launched(order.key, made, lasting, objects_made=True))
+        self.report(results.Launched(order.key, made, lasting))
         if passing is not None and not lasting:
             raise passing
 

@@ -204,15 +204,14 @@ def _larger(known: NodeSizes | None, columns: Mapping[str, Any]) -> NodeSizes:
 
 @dataclass(slots=True)
 class ForeignBook:
-    """Rows of pods that match no placement, by uid."""
+    """Rows of pods that match no placement, by uid. `tenants`: namespace → tenant's id."""
 
     cluster: Cluster
+    tenants: dict[str, int] = field(default_factory=dict)
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _tenants: dict[str, int] = field(default_factory=dict)
 
-    def load(self, tenants: Mapping[str, int]) -> None:
-        """Read all rows again. `tenants`: namespace → tenant's id."""
-        self._tenants = dict(tenants)
+    def load(self) -> None:
+        """Read all rows again."""
         self._known = {
             row.uid: _foreign_columns_of_row(row)
             for row in ForeignPod.objects.filter(cluster=self.cluster)
@@ -230,7 +229,7 @@ class ForeignBook:
             "namespace": pod.namespace,
             "name": pod.name,
             "node": pod.node or "",
-            "tenant_id": self._tenants.get(pod.namespace),
+            "tenant_id": self.tenants.get(pod.namespace),
             "unclaimed": unclaimed,
             "gpus": gpus_of(pod, node, policy),
             "cpu_millis": pod.requests.cpu_millis,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -36,7 +37,7 @@ class LaunchOrder:
     claims: tuple[str, ...]
 
 
-def launch_order(books: Books, attempt: AttemptLife) -> LaunchOrder | None:
+def launch_order(books: Books, attempt: AttemptLife, now: datetime) -> LaunchOrder | None:
     """What to create; None when the attempt is no longer to be launched, or cannot be."""
     row = _fresh(attempt)
     if row is None or row.stop_cause or row.ended_at is not None:
@@ -53,6 +54,7 @@ def launch_order(books: Books, attempt: AttemptLife) -> LaunchOrder | None:
             EndedBy.PLACEMENT_MISS, str(error.detail), job.grace_seconds
         )
         return None
+    _note_objects(attempt, row, now)
     return LaunchOrder(
         key=attempt.key,
         gang=_gang(attempt, row),
@@ -62,6 +64,14 @@ def launch_order(books: Books, attempt: AttemptLife) -> LaunchOrder | None:
         namespace=books.namespaces[attempt.namespace],
         claims=tuple(sorted({volume["claim"] for volume in job.volumes})),
     )
+
+
+def _note_objects(attempt: AttemptLife, row: Attempt, now: datetime) -> None:
+    """Service and Secret are written down before they are made: whatever happens then, they are
+    removed with the attempt."""
+    if row.service_created_at is None:
+        Attempt.objects.filter(pk=row.pk).update(service_created_at=now)
+        attempt.service_created_at = now
 
 
 def _fresh(attempt: AttemptLife) -> Attempt | None:

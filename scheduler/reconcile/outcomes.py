@@ -71,9 +71,6 @@ def _placement(attempt: AttemptLife, placement_id: int) -> PlacementLife | None:
 
 
 def _launched(books: Books, attempt: AttemptLife, result: results.Launched, now: datetime) -> None:
-    if result.objects_made and attempt.service_created_at is None:
-        Attempt.objects.filter(pk=attempt.id).update(service_created_at=now)
-        attempt.service_created_at = now
     for placement in attempt.placements:
         pod = result.pods.get(placement.id)
         if pod is not None:

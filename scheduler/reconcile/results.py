@@ -19,7 +19,6 @@ class Launched:
     pods: Mapping[int, PodSeen]
     errors: Mapping[int, KubeError]
     refusal: KubeError | None = None
-    objects_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What tenants' namespaces should look like, from rows; and the secrets that pods are given.
 
-Called by `tick`. CONTRACT "Kubernetes side" says what the ResourceQuota mirrors.
+Called by `tick` and `orders`.
 """
 
 from __future__ import annotations

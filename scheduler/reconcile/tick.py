@@ -32,8 +32,8 @@ from scheduler.reconcile.view import AttemptKey, Changes
 from scheduler.reconcile.wanted import Action, Launch, Pods, wants_of
 
 # So many nodes, pods and attempts a transaction: SQLite has one writer, and others wait for it.
-MOST_CHANGES = 250
-MOST_ATTEMPTS = 60
+MOST_CHANGES = 200
+MOST_ATTEMPTS = 25
 # Nothing should be missed; if something is, it is found within a minute.
 FULL_PASS_SECONDS = 60.0
 HEARD_SECONDS = 30.0
@@ -307,7 +307,7 @@ class Ticker:
             books.dues[key] = min(wants.due, books.dues.get(key, wants.due))
         actions: list[Action | LaunchOrder] = []
         for action in wants.actions:
-            order = launch_order(books, attempt) if isinstance(action, Launch) else action
+            order = launch_order(books, attempt, now) if isinstance(action, Launch) else action
             if order is not None:
                 actions.append(order)
         if key in books.stops:

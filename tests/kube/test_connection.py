@@ -164,10 +164,20 @@ def test_missing_kubeconfig_says_so(tmp_path: Path) -> None:
         load_credentials(tmp_path / "none")
 
 
-def test_outside_a_cluster_there_is_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_cluster_there_is_no_service_account(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(CredentialsError):
         load_credentials()
+
+
+def test_a_persons_own_kubeconfig_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text(KUBECONFIG % ("http://mine:1", "{token: abc}"))
+    assert load_credentials().base_url == "http://mine:1"
 
 
 async def test_stream_gives_what_is_sent() -> None:

@@ -1,6 +1,7 @@
 """A replica's pod is exactly as the contract says."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,3 +236,12 @@ def test_requests_equal_limits_and_are_read_back() -> None:
     assert (asked.cpu_millis, asked.memory_mib) == (64000, 512 * 1024)
     made["metadata"]["uid"] = "u"
     assert parse_pod(made).ours
+
+
+def test_page_for_people_names_every_variable_and_label() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    without_gpus = pod_manifest(ATTEMPT, replace(ROLE, gpus=0), REPLICA)
+    names = {*env_of(manifest()), *env_of(without_gpus)} - {"LR", "WANDB_API_KEY"}
+    assert not {name for name in names if f"`{name}`" not in page}
+    labels = {name.split("/")[1] for name in manifest()["metadata"]["labels"]} - {"schema"}
+    assert not {name for name in labels if f"`{name}`" not in page and f"/{name}`" not in page}

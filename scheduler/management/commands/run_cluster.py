@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--kubeconfig",
             default=os.environ.get("KUBECONFIG") or None,
-            help="a kubeconfig file (default: $KUBECONFIG, else the pod's service account)",
+            help="a kubeconfig file (default: $KUBECONFIG, ~/.kube/config, else the pod's service account)",
         )
         parser.add_argument("--context", default=None, help="the kubeconfig's context")
 
