@@ -90,7 +90,7 @@ class Backfill:
             if fits is None:
                 continue
             stay = world.stay_of(job, max(fits, not_before))
-            booked = self._bookings(flavor).book(stay, view.least)
+            booked = self._bookings(flavor).book(stay, view.least, roughly=True)
             if booked is not None:
                 self._pledges().pledge(booked, job.ask, flavor)
                 return booked.claim.start

@@ -12,6 +12,7 @@ import numpy as np
 
 from scheduler.core.calendar.windows import Stay
 from scheduler.core.inputs.cluster import NODE_LEVEL
+from scheduler.core.inputs.jobs import Ask
 from scheduler.core.placement.demand import (
     Demand,
     limiting_resource,
@@ -32,17 +33,17 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
     if place(grid, demands, grid.capacity, view.inside) is not None:
         return None
     if place(grid, demands, grid.inventory, matching) is None:
-        return _never(field, demands, matching)
+        return _never(field, stay.ask, demands, matching)
     if place(grid, demands, grid.inventory, new_enough) is None:
         version = ask.min_cuda or (0, 0)
         numbers: Numbers = {
-            **fit_numbers(field, demands),
+            **fit_numbers(field, ask),
             "min_cuda": f"{version[0]}.{version[1]}",
             "new_enough_nodes": int(new_enough.sum()),
             "too_old_nodes": int((matching & ~new_enough).sum()),
         }
         return Reason(ReasonCode.WAITING_FOR_DRIVER, numbers)
-    return _unhealthy(field, demands, new_enough)
+    return _unhealthy(field, stay.ask, new_enough)
 
 
 def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
@@ -50,9 +51,9 @@ def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Re
     grid = field.grid
     inside = field.lens.view(stay.ask).inside
     if _total_short(demands, field.free, inside):
-        return _nodes(field, demands, inside)
+        return _nodes(field, stay.ask, demands, inside)
     if place(grid, demands, field.free, inside) is None:
-        return _topology(field, demands, inside)
+        return _topology(field, stay.ask, demands, inside)
     return _windows(field, stay, demands, inside)
 
 
@@ -63,21 +64,17 @@ def also_unhealthy(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
         return None
     if place(field.grid, demands, field.free, new_enough) is None:
         return None
-    return _unhealthy(field, demands, new_enough)
+    return _unhealthy(field, stay.ask, new_enough)
 
 
-def fit_numbers(field: Field, demands: tuple[Demand, ...]) -> Numbers:
+def fit_numbers(field: Field, ask: Ask) -> Numbers:
     """What is needed at least: replicas, GPUs, and nodes of this flavor when empty."""
-    nodes = 0
-    for demand in demands:
-        fits = replica_capacity(demand, field.grid.capacity, None)
-        most = int(fits.max()) if fits.size else 0
-        nodes += -(-demand.least // most) if most > 0 else demand.least
+    view = field.lens.view(ask)
     return {
         "flavor": field.grid.flavor.name,
-        "needed_replicas": sum(demand.least for demand in demands),
-        "needed_gpus": sum(demand.least * demand.request[GPUS] for demand in demands),
-        "needed_nodes": nodes,
+        "needed_replicas": sum(demand.least for demand in view.least),
+        "needed_gpus": view.least_gpus,
+        "needed_nodes": view.least_nodes,
     }
 
 
@@ -97,24 +94,24 @@ def _level_name(grid: Grid, demand: Demand) -> str | None:
     return grid.tiers[tier].name
 
 
-def _never(field: Field, demands: tuple[Demand, ...], matching: Bools) -> Reason:
+def _never(field: Field, ask: Ask, demands: tuple[Demand, ...], matching: Bools) -> Reason:
     grid, demand = field.grid, _biggest(demands)
     cap = replica_capacity(demand, grid.inventory, matching)
     counts = bubble_up(grid, cap, demand.layers)[demand.limit_tier]
     numbers: Numbers = {
-        **fit_numbers(field, demands),
+        **fit_numbers(field, ask),
         "most_replicas": int(counts.max()) if counts.size else 0,
         "level": _level_name(grid, demand),
     }
     return Reason(ReasonCode.EXCEEDS_CLUSTER_FOR_EVER, numbers)
 
 
-def _unhealthy(field: Field, demands: tuple[Demand, ...], new_enough: Bools) -> Reason:
+def _unhealthy(field: Field, ask: Ask, new_enough: Bools) -> Reason:
     grid = field.grid
     out = np.flatnonzero(new_enough & ~grid.is_in)
     causes = Counter(str(cause) for i in out.tolist() for cause in grid.nodes[i].outs)
     numbers: Numbers = {
-        **fit_numbers(field, demands),
+        **fit_numbers(field, ask),
         "nodes_in": int((new_enough & grid.is_in).sum()),
         "nodes_out": int(out.size),
         "main_cause": min(causes, key=lambda name: (-causes[name], name), default=None),
@@ -123,12 +120,12 @@ def _unhealthy(field: Field, demands: tuple[Demand, ...], new_enough: Bools) -> 
     return Reason(ReasonCode.UNHEALTHY_NODES, numbers)
 
 
-def _nodes(field: Field, demands: tuple[Demand, ...], inside: Bools) -> Reason:
+def _nodes(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -> Reason:
     short = [d for d in demands if _total_short((d,), field.free, inside)]
     demand = _biggest(tuple(short))
     cap = replica_capacity(demand, field.free, inside)
     numbers: Numbers = {
-        **fit_numbers(field, demands),
+        **fit_numbers(field, ask),
         "free_replicas": int(cap.sum()),
         "free_gpus": int(np.maximum(field.free[GPUS], 0)[inside].sum()),
         "free_nodes": int((cap > 0).sum()),
@@ -139,7 +136,7 @@ def _nodes(field: Field, demands: tuple[Demand, ...], inside: Bools) -> Reason:
     return Reason(ReasonCode.WAITING_FOR_NODES, numbers)
 
 
-def _topology(field: Field, demands: tuple[Demand, ...], inside: Bools) -> Reason:
+def _topology(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -> Reason:
     grid, demand = field.grid, _biggest(demands)
     cap = replica_capacity(demand, field.free, inside)
     tier = demand.limit_tier or next((layer.tier for layer in demand.layers), 0)
@@ -148,7 +145,7 @@ def _topology(field: Field, demands: tuple[Demand, ...], inside: Bools) -> Reaso
     name = grid.tiers[tier].names[best] if counts.size else None
     span = slice(int(grid.tiers[tier].starts[best]), int(grid.tiers[tier].starts[best + 1]))
     numbers: Numbers = {
-        **fit_numbers(field, demands),
+        **fit_numbers(field, ask),
         "level": grid.tiers[tier].name or NODE_LEVEL,
         "best_domain": name,
         "free_there": int((cap[span] > 0).sum()),
@@ -171,7 +168,7 @@ def _windows(field: Field, stay: Stay, demands: tuple[Demand, ...], inside: Bool
             inside[nodes] = False
         if place(field.grid, demands, field.free, inside) is None:
             first = min((window for window, _ in mine), key=lambda w: (w.starts_at, w.id))
-            numbers = fit_numbers(field, demands) | {"window": first.id}
+            numbers = fit_numbers(field, stay.ask) | {"window": first.id}
             if code is ReasonCode.WAITING_FOR_RESERVATION:
                 numbers["reserved_nodes"] = int(
                     np.unique(np.concatenate([n for _, n in mine])).size

@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.core.calendar.windows import Stay, WindowMap
 from scheduler.core.inputs.jobs import Ask
-from scheduler.core.placement.demand import Demand, demand_of
+from scheduler.core.placement.demand import Demand, demand_of, replica_capacity
 from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
 
 _VIEWS_KEPT = 50_000
@@ -23,13 +23,15 @@ class View:
 
     `matching` nodes are those that the ask's selector and exclusions allow; `new_enough` those of
     them whose driver has the CUDA version asked; `inside` those of them that are in. `demands` are
-    at full size, `least` at the smallest size that may start, which takes `least_gpus`.
+    at full size, `least` at the smallest size that may start, which takes `least_gpus` and at
+    least `least_nodes` of this flavor's nodes when they are empty.
     """
 
     ask: Ask
     demands: tuple[Demand, ...]
     least: tuple[Demand, ...]
     least_gpus: int
+    least_nodes: int
     matching: Bools
     new_enough: Bools
     inside: Bools
@@ -56,7 +58,13 @@ class Lens:
         demands = tuple(demand_of(role, self.grid) for role in ask.roles)
         least = tuple(replace(demand, count=demand.least) for demand in demands)
         gpus = sum(demand.count * demand.request[GPUS] for demand in least)
-        return View(ask, demands, least, gpus, *self._masks_of(ask))
+        nodes = sum(self._nodes_for(demand) for demand in least)
+        return View(ask, demands, least, gpus, nodes, *self._masks_of(ask))
+
+    def _nodes_for(self, demand: Demand) -> int:
+        fits = replica_capacity(demand, self.grid.capacity, None)
+        most = int(fits.max()) if fits.size else 0
+        return -(-demand.count // most) if most > 0 else demand.count
 
     def _masks_of(self, ask: Ask) -> tuple[Bools, Bools, Bools]:
         key = (ask.node_selector, ask.exclude_nodes, ask.min_cuda)

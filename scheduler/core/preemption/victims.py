@@ -189,9 +189,12 @@ class Search:
         chosen: list[tuple[Unit, EvictionRule]] = []
         free = self._field.free.copy()
         short = preemptor.gpus - int(np.maximum(free[GPUS], 0)[mask].sum())
+        flavor = self._field.grid.flavor.name
         with self._undone(chosen):
+            quota_short = preemptor.gpus > self._accounts.room(preemptor.ask, flavor)
             for unit in candidates:
-                if not self._helps(preemptor, unit, mask):
+                # It must free something in the domain, or quota that is missing.
+                if not quota_short and not mask[unit.nodes].any():
                     continue
                 rule = rule_for(
                     self._accounts, preemptor.ask, unit.job, preemptor.gpus, strict=strict
@@ -199,18 +202,13 @@ class Search:
                 if rule is None:
                     continue
                 short -= self._choose(chosen, (unit, rule), free, mask)
+                quota_short = preemptor.gpus > self._accounts.room(preemptor.ask, flavor)
                 if short > 0:
                     continue
                 placement = self._fits(preemptor, free, mask)
                 if placement is not None:
                     return self._minimised(preemptor, chosen, (free, mask), placement)
         return None
-
-    def _helps(self, preemptor: Preemptor, unit: Unit, mask: Bools) -> bool:
-        """Whether stopping it frees something in the domain, or quota that is missing."""
-        if mask[unit.nodes].any():
-            return True
-        return preemptor.gpus > self._accounts.room(preemptor.ask, unit.job.flavor)
 
     def _choose(
         self,
@@ -283,7 +281,7 @@ def _units(field: Field, holding: Holding, now: float) -> list[Unit]:
 def _surplus(field: Field, holding: Holding, lost: float) -> Unit | None:
     """What an elastic job of one role holds above its least size: its last replicas."""
     job = holding.job
-    if len(job.ask.roles) != 1 or not job.ask.is_elastic:
+    if len(job.ask.roles) != 1 or len(job.seats) <= job.ask.roles[0].least_replicas:
         return None
     keeps = job.ask.roles[0].least_replicas
     extra = sorted(job.seats, key=lambda seat: seat.rank)[keeps:]

@@ -23,6 +23,7 @@ from scheduler.core.timeline.future import Claim, Future
 from scheduler.core.topology.grid import Bools, Ints
 
 _MOMENTS_TRIED = 256
+_LEAST_GAP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,16 +46,23 @@ class Bookings:
         self._standing = standing
         self.booked: list[Booked] = []
 
-    def book(self, stay: Stay, demands: tuple[Demand, ...]) -> Booked | None:
+    def book(
+        self, stay: Stay, demands: tuple[Demand, ...], *, roughly: bool = False
+    ) -> Booked | None:
         """Keep the earliest start for the job beside the bookings made so far.
 
         None when it has none (something that never ends is in the way, or the search gave up).
-        `stay` is the job as if it started now; its length is kept.
+        `stay` is the job as if it started now; its length is kept. `roughly` is for estimates of
+        many jobs: times are coarser the further away they are (as Slurm's bf_resolution), and
+        all claims that overlap a stay count as if at once.
         """
         length = stay.until - stay.start
-        for moment in self._moments(stay, demands):
+        moments = self._moments(stay, demands)
+        find = self._place_roughly if roughly else self._place
+        for moment in _thinned(moments, stay.start) if roughly else moments:
             then = replace(stay, start=moment, until=moment + length)
-            placement = self._place(then, demands, [b.claim for b in self.booked])
+            claims = [b.claim for b in self.booked]
+            placement = find(then, demands, claims)
             if placement is not None:
                 made = Booked(then, demands, claim_of(then, placement), placement)
                 self.booked.append(made)
@@ -109,6 +117,15 @@ class Bookings:
         free = self.future.free_during(stay.start, stay.until, every)
         return place(self._field.grid, demands, free, self._field.usable(stay))
 
+    def _place_roughly(
+        self, stay: Stay, demands: tuple[Demand, ...], claims: Sequence[Claim]
+    ) -> Placement | None:
+        free = self.future.free_at(stay.start).copy()
+        for claim in (*self._standing.values(), *claims):
+            if claim.start < stay.until and claim.until > stay.start:
+                free[:, claim.nodes] -= claim.amounts
+        return place(self._field.grid, demands, free, self._field.usable(stay))
+
     def touched_by(self, start: Claim) -> list[Booked]:
         """Bookings that begin before the start would end and use any of its nodes."""
         early = [b for b in self.booked if b.claim.start < start.until]
@@ -150,6 +167,20 @@ class Bookings:
             claims.append(claim_of(booked.stay, placement))
             kept.append(replace(booked, claim=claims[-1], placement=placement))
         return kept
+
+
+def _thinned(moments: Sequence[float], start: float) -> list[float]:
+    """The moments without those that come too soon after the one before: a minute at first, a
+    thirty-second part of the distance further out. The last of each gap is kept, so that an
+    estimate is a gap late at worst."""
+    kept: list[float] = []
+    for moment in moments:
+        gap = max(_LEAST_GAP_SECONDS, (moment - start) / 32)
+        if len(kept) > 1 and moment - kept[-2] < gap:
+            kept[-1] = moment
+        else:
+            kept.append(moment)
+    return kept
 
 
 def claim_of(stay: Stay, placement: Placement) -> Claim:
