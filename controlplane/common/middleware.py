@@ -12,7 +12,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from controlplane.common.errors import FieldError
 from controlplane.common.metrics import bounded_method, request_seconds, requests_total
-from controlplane.common.problems import problem, problem_answer
+from controlplane.common.problems import is_api, problem, problem_answer
 from controlplane.common.timing import Meter, current_meter
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class RequestMiddleware(AroundMiddleware):
         sent = request.headers.get("X-Request-Id", "")
         name = sent if _SENT_ID.match(sent) else secrets.token_hex(8)
         request.request_id = name  # type: ignore[attr-defined]
-        meter = Meter()
+        meter = Meter(name)
         current_meter.set(meter)
         return meter
 
@@ -72,12 +72,26 @@ class RequestMiddleware(AroundMiddleware):
 
 
 class WellFormedMiddleware(AroundMiddleware):
-    """Refuses U+0000 in an address: no database takes it, and no honest client sends it."""
+    """Refuses addresses that lead nowhere good, and says why."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """400 for such an address."""
-        if "\x00" not in request.path and "%00" not in request.META.get("QUERY_STRING", ""):
-            return None
+        """400 for U+0000, which no database takes; 404 where an acting call lacks the last slash.
+
+        Django would redirect the latter, and clients turn a redirected POST into a GET.
+        """
+        if "\x00" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            return self._nul(request)
+        acts = request.method not in ("GET", "HEAD", "OPTIONS")
+        if acts and is_api(request) and not request.path.endswith("/"):
+            document = problem(
+                404,
+                _("There is nothing at this address."),
+                hint=_("Addresses end in a slash: {address}").format(address=f"{request.path}/"),
+            )
+            return problem_answer(request, document)
+        return None
+
+    def _nul(self, request: HttpRequest) -> HttpResponseBase:
         message = _("contains the character U+0000")
         document = problem(
             400,

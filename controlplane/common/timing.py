@@ -1,9 +1,10 @@
-"""How long a request took and how much of that in the database: the header `Server-Timing`.
+"""How long a request took and how much of that in the database (`Server-Timing`), and its number in the log.
 
 One wrapper per database connection adds to the meter of whatever request its thread works for; context
 variables follow a request from the event loop into its thread.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 class Meter:
     """One request's time, in seconds of a monotonic clock."""
 
+    request_id: str = ""
     started: float = field(default_factory=time.perf_counter)
     queries: int = 0
     database_seconds: float = 0.0
@@ -32,6 +34,19 @@ class Meter:
             f"total;dur={self.total_seconds * 1000:.1f}, "
             f'db;dur={self.database_seconds * 1000:.1f};desc="{self.queries} queries"'
         )
+
+
+class RequestIdFilter(logging.Filter):
+    """Puts the number of the request at hand into each log line, "-" where there is none.
+
+    A person who reports an error quotes the number; here is where it leads.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep every line."""
+        meter = current_meter.get()
+        record.request_id = meter.request_id if meter else "-"
+        return True
 
 
 current_meter: ContextVar[Meter | None] = ContextVar("current_meter", default=None)

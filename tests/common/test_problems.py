@@ -13,6 +13,7 @@ from controlplane.common import errors
 from controlplane.common.answers import server_error
 from controlplane.common.preconditions import check_version, etag, is_unchanged
 from controlplane.common.problems import problem_response
+from controlplane.common.timing import RequestIdFilter
 
 MEMBERS = {"type", "title", "status", "detail", "code", "hint", "errors"}
 
@@ -120,6 +121,26 @@ def test_unknown_address_is_a_problem_under_the_api_and_a_page_elsewhere(db):
 def test_nul_in_an_address_is_400(world, address):
     answer = world.client("admin").get(address)
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+
+
+def test_post_without_the_last_slash_is_told_so_and_not_redirected(world):
+    answer = world.client("admin").post("/api/v1/tenants", {"slug": "x"}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert "/api/v1/tenants/" in answer.json()["hint"]
+    assert world.client("admin").get("/api/v1/tenants").status_code == 301
+
+
+def test_number_of_a_crashed_request_is_in_the_log(world, monkeypatch, caplog):
+    def crash(*_args):
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("tenants.api.views.selectors.tenants_visible_to", crash)
+    client = world.client("ravi")
+    client.raise_request_exception = False
+    caplog.handler.addFilter(RequestIdFilter())
+    number = client.get("/api/v1/tenants/").json()["request_id"]
+    [line] = [record for record in caplog.records if record.exc_info]
+    assert line.request_id == number
 
 
 def test_problem_codes_are_listed_where_the_type_leads(db):
