@@ -92,7 +92,7 @@ def act_on_job(request: HttpRequest, actor: Actor, job_id: str, action: str) -> 
         raise Http404
     job = job_of(actor, job_id)
     ACTIONS[action](actor, job, request.POST.get("reason", "")[:500], timezone.now())
-    messages.success(request, _DONE[action])
+    messages.success(request, str(_DONE[action]))
     return redirect("job", job.pk)
 
 
@@ -178,7 +178,7 @@ def _steps(job: Job, attempt: Attempt | None, placements: Sequence[Placement]) -
     if waits:  # an earlier attempt's times say nothing of the one to come
         times = [job.submitted_at, None, None, None, None]
     words = [_("Submitted"), _("Placed"), _("Starting"), _("Running"), _("Ended")]
-    now_at = _NOW_AT.get(job.phase, 4)
+    now_at = _NOW_AT[Phase(job.phase)]
     steps = []
     for index, (word, at) in enumerate(zip(words, times, strict=True)):
         before = next((t for t in reversed(times[:index]) if t), None)

@@ -27,7 +27,7 @@ from tenants.models import Tenant
 from tenants.selectors import tenants_visible_to
 
 P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+View = Callable[..., HttpResponse]
 ActorView = Callable[Concatenate[HttpRequest, Actor, P], HttpResponse]
 
 
@@ -82,7 +82,7 @@ IN_TENANT = (
 )
 
 
-def page(view: ActorView[P]) -> View[P]:
+def page(view: ActorView[P]) -> View:
     """A view for people who are signed in; it gets the actor, and its refusals become pages."""
 
     @wraps(view)

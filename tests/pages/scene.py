@@ -198,14 +198,13 @@ class Rows:
     def write(self, scene: Scene) -> None:
         """Everything, and a seat for each GPU that is held."""
         Job.objects.bulk_create(self.jobs)
-        for rows in (self.roles, self.attempts, self.placements):
-            for row in rows:  # pick up the keys of what was just stored
-                for name in ("job", "attempt", "role"):
-                    if hasattr(row, f"{name}_id"):
-                        setattr(row, name, getattr(row, name))
-            type(rows[0]).objects.bulk_create(rows)
-        for model, rows in ((Verdict, self.verdicts), (Estimate, self.estimates)):
-            model.objects.bulk_create(rows)
+        JobRole.objects.bulk_create(self.roles)
+        Attempt.objects.bulk_create(self.attempts)
+        for placement in self.placements:  # pick up the keys of what was just stored
+            placement.attempt, placement.role = placement.attempt, placement.role
+        Placement.objects.bulk_create(self.placements)
+        Verdict.objects.bulk_create(self.verdicts)
+        Estimate.objects.bulk_create(self.estimates)
         Event.objects.bulk_create(sorted(self.events, key=lambda event: event.at))
         nodes = {node.name: node for node in scene.nodes}
         taken: Counter[str] = Counter()

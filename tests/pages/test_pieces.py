@@ -60,7 +60,7 @@ def test_event_sentence_speaks_of_outcomes_phases_and_the_unknown():
 def test_reason_short_without_its_numbers_falls_back_to_words():
     words = "no domain holds it whole"
     assert looks.reason_short("waiting_for_topology", {}) == words
-    numbers = {"best_domain": None, "free_there": 6, "needed_nodes": 8}
+    numbers: dict[str, object] = {"best_domain": None, "free_there": 6, "needed_nodes": 8}
     assert looks.reason_short("waiting_for_topology", numbers) == words
     numbers["best_domain"] = "leaf-03"
     assert looks.reason_short("waiting_for_topology", numbers) == "leaf-03 has 6 of 8 nodes"
