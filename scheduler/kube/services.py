@@ -104,23 +104,5 @@ async def _remove(connection: Connection, path: str) -> None:
         return
 
 
-async def list_attempt_objects(connection: Connection) -> tuple[tuple[str, str, str, str], ...]:
-    """(namespace, name, job, attempt) of every Service we made, to find those left behind."""
-    answer = await connection.get(
-        "/api/v1/services", {"labelSelector": f"{OUR_PREFIX}attempt,{OUR_PREFIX}job"}
-    )
-    return tuple(_identity(raw["metadata"]) for raw in answer.get("items") or ())
-
-
-def _identity(metadata: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    labels = metadata["labels"]
-    return (
-        metadata["namespace"],
-        metadata["name"],
-        labels[f"{OUR_PREFIX}job"],
-        labels[f"{OUR_PREFIX}attempt"],
-    )
-
-
 def _path(namespace: str, collection: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/{collection}/{quote(name, safe='')}"

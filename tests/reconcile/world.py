@@ -111,10 +111,11 @@ class World:
     running: RunningProcess | None = None
     loop: ClusterLoop | None = None
     pace: Pace | None = None
+    kubeconfig: str = ""
 
     def start(self) -> None:
         self.running = RunningProcess(
-            self.cluster, self.sim.kubeconfig, self.store, self.clock, self.pace
+            self.cluster, self.kubeconfig or self.sim.kubeconfig, self.store, self.clock, self.pace
         ).start()
 
     def stop(self) -> None:

@@ -1,0 +1,99 @@
+"""All that the cluster process does, it does with the shipped role, against an API that refuses the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.common import log
+from queues.lifecycle import EndedBy
+from queues.services.attempts import stop_attempt
+from scheduler.models import Node
+from scheduler.simcluster.api.request import User
+from scheduler.simcluster.background import ThreadedSimCluster
+from scheduler.simcluster.cluster import Options
+from scheduler.simcluster.profiles.model import uniform_profile
+from tests.reconcile.world import World, make_world, nodes_in
+
+pytestmark = pytest.mark.slow
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
+ACCOUNT = "system:serviceaccount:muster-system:muster"
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/muster-system/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}
+
+
+@pytest.fixture
+def bound_world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
+    """A world whose process is nobody but the service account of the installation."""
+    with ThreadedSimCluster(uniform_profile(2), options=Options(rbac=True)) as sim:
+        made = make_world(sim, tmp_path)
+        for body in yaml.safe_load_all((DEPLOY / "rbac.yaml").read_text()):
+            made.api("POST", COLLECTIONS[body["kind"]], body)
+        user = User(ACCOUNT, ("system:serviceaccounts", "system:authenticated"))
+        sim.call(lambda cluster: cluster.access.tokens.update({"the-token": user}))
+        body = sim.call(lambda cluster: cluster.kubeconfig_body("the-token", "muster"))
+        file = tmp_path / "kubeconfig"
+        file.write_text(yaml.safe_dump(body))
+        made.kubeconfig = str(file)
+        yield made
+        made.stop()
+
+
+def wish_for_cordon(world: World, node: str) -> None:
+    with log.writing():
+        Node.objects.filter(name=node).update(cordon_wanted=True)
+        log.record(
+            log.NewEvent(
+                kind="node.cordon", at=world.clock(), cluster="demo", node=node, actor="ines"
+            )
+        )
+
+
+def test_a_gangs_whole_life_needs_no_more_than_the_shipped_role(
+    bound_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = bound_world
+    world.start()
+    world.until(lambda: nodes_in() == 2)
+    changes: dict[str, Any] = {
+        "checkpoint_notice": "file",
+        "checkpoint_grace_seconds": 1,
+        "checkpoint_interval_seconds": 60,
+    }
+    job = world.submit(replicas=2, run_seconds="forever", sigterm_seconds=0.1, **changes)
+    world.until_phase(job, "running")
+    stop_attempt(
+        world.attempt(job),
+        cause=EndedBy.PREEMPTED,
+        grace_seconds=1,
+        message="for another",
+        actor="scheduler",
+        now=world.clock(),
+    )
+    world.until(lambda: any("muster.dev/notice" in p.annotations for p in world.pods()), plan=False)
+    world.until(lambda: job.attempts.filter(ended_at__isnull=False).exists(), plan=False)
+    world.until_phase(job, "running")
+    wish_for_cordon(world, "gpu-00001")
+    world.until(lambda: Node.objects.get(name="gpu-00001").unschedulable)
+    stop_attempt(
+        world.attempt(job),
+        cause=EndedBy.CANCELLED,
+        grace_seconds=1,
+        message="",
+        actor="ravi",
+        now=world.clock(),
+    )
+    world.until_phase(job, "finished")
+    world.until(lambda: world.attempt(job).service_created_at is None)
+    world.forward(3700)
+    world.until(lambda: world.pods() == [])
+    assert "forbidden" not in caplog.text.lower()
