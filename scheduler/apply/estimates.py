@@ -1,6 +1,6 @@
 """Start estimates, rewritten when they moved by more than a minute and 5 % (rule 6).
 
-Called by `scheduler.loop.cycle`, with a plan that books for many jobs.
+Called by `scheduler.loop.cycle`, with a plan that estimates.
 """
 
 from datetime import UTC, datetime

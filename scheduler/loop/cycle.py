@@ -18,7 +18,7 @@ from scheduler.apply.estimates import write_estimates
 from scheduler.apply.fence import HeldLease, LeaseLostError, hold
 from scheduler.apply.plan import Applied, Told, apply_plan
 from scheduler.apply.spoken import Spoken, read_spoken
-from scheduler.core.inputs.snapshot import Options, Snapshot
+from scheduler.core.inputs.snapshot import Options
 from scheduler.core.memo import Memo
 from scheduler.core.planner import plan
 from scheduler.loop import metrics
@@ -206,7 +206,7 @@ class ClusterLoop:
         self._count(applied, self.clock() - began)
 
     def _estimate(self, lease: HeldLease, kept: _Kept, now: datetime) -> None:
-        """Plan once more with a booking for many jobs, and write when they would start.
+        """Plan once more, and write when the first jobs in order would start.
 
         Done in a quiet tick after a cycle, if there is one, so that no start waits for it.
         """
@@ -216,8 +216,7 @@ class ClusterLoop:
         began = self.clock()
         snapshot = kept.warm.snapshot(now.timestamp())
         if snapshot.waiting or kept.spoken.estimates:
-            options = replace(self.options, max_bookings=ESTIMATED_JOBS)
-            made = plan(booking_for_many(snapshot, ESTIMATED_JOBS), options, kept.memo)
+            made = plan(snapshot, replace(self.options, estimates=ESTIMATED_JOBS), kept.memo)
             write_estimates(lease, made, kept.spoken, now)
         kept.estimated_at = now
         kept.estimating_took = timedelta(seconds=self.clock() - began)
@@ -247,9 +246,3 @@ class ClusterLoop:
 
 def _is_over(since: datetime | None, wait: timedelta, now: datetime) -> bool:
     return since is None or now - since >= wait
-
-
-def booking_for_many(snapshot: Snapshot, jobs: int) -> Snapshot:
-    """The snapshot with queues that book for the first `jobs` jobs each: the plan that tells when they start."""
-    queues = tuple(replace(queue, booking_depth=jobs) for queue in snapshot.queues)
-    return replace(snapshot, queues=queues)

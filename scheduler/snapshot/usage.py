@@ -75,7 +75,7 @@ def decayed_usage(
     for (tenant, user), amount in past.items():
         weighted[tenant, user] += amount
         weighted[tenant, None] += amount
-    now_weight = weight(now)
+    now_weight = weight(max(now, _REFERENCE))
     for job in running:
         amount = job.gpus * max(0.0, now_weight - weight(job.placed_at))
         weighted[job.ask.tenant, job.ask.user] += amount

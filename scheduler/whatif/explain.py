@@ -18,7 +18,8 @@ from scheduler.core.whatif import SimulationVerdict, simulate
 
 Json = dict[str, Any]
 MOST_AHEAD = 20
-MOST_BOOKINGS = 100
+# A job further back in line has no estimate: too much can happen before it.
+MOST_ESTIMATED = 1_000
 HIGH_PRIORITY = 900
 
 # The checks in the planner's order, each with the reasons that it gives. A check behind a closed gate is not made.
@@ -70,7 +71,7 @@ def explanation(question: Question, has_time: Callable[[], bool]) -> Json:
     """Reasons, checks, jobs ahead, planned start, counterfactuals (fewer when time runs out)."""
     job = question.job
     reasons = reasons_of(question.base, job.id)
-    start = estimated_start(question.snapshot, question.base, job, question.options)
+    start = estimated_start(question.snapshot, question.base, job, question.options, question.memo)
     found = []
     for change, ask in _changes(question, reasons):
         if not has_time():
@@ -110,23 +111,19 @@ def checks_of(reasons: Iterable[Reason]) -> list[Json]:
 
 
 def estimated_start(
-    snapshot: Snapshot, base: Plan, job: WaitingJob, options: Options
+    snapshot: Snapshot, base: Plan, job: WaitingJob, options: Options, memo: Memo
 ) -> float | None:
-    """When the job starts if every job runs to its limit and nothing new arrives; None when nobody can say.
-
-    Where its queue books for the first few only, a plan that books for all of them in order tells.
-    """
+    """When the job starts if every job runs to its limit and nothing new arrives; None when nobody can say."""
     if any(start.job == job.id for start in base.starts):
         return base.now
     booked = planned_start(base, job.id)
-    if booked is not None or job.id in base.own_reasons:
+    if booked is not None or job.id in base.own_reasons or job.id not in base.order:
         return booked
-    queues = tuple(
-        replace(queue, booking_depth=MOST_BOOKINGS) if queue.name == job.ask.queue else queue
-        for queue in snapshot.queues
-    )
-    generous = replace(options, max_bookings=MOST_BOOKINGS)
-    return planned_start(plan(replace(snapshot, queues=queues), generous), job.id)
+    position = base.order.index(job.id)
+    if position >= MOST_ESTIMATED:
+        return None
+    made = plan(snapshot, replace(options, estimates=position + 1), memo)
+    return planned_start(made, job.id)
 
 
 def planned_start(made: Plan, job: str) -> float | None:

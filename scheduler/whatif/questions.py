@@ -35,7 +35,11 @@ def ask_simulation(mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
         "reasons": [reason_json(reason) for reason in found.reasons],
         "start": start_json(found.start, snapshot) if found.start else None,
         "starts_at": estimated_start(
-            replace(snapshot, waiting=(*snapshot.waiting, job)), found.plan, job, OPTIONS
+            replace(snapshot, waiting=(*snapshot.waiting, job)),
+            found.plan,
+            job,
+            OPTIONS,
+            mirror.memo,
         ),
         "quota_before": asdict(found.quota_before) if found.quota_before else None,
         "quota_after": asdict(found.quota_after) if found.quota_after else None,
