@@ -138,9 +138,9 @@ async def start_and_memory() -> None:
             )  # fmt: skip
 
 
-async def create_and_bind(count: int) -> None:
+async def create_and_bind(count: int, nodes: int) -> None:
     """Creations and bindings a second, 64 calls at a time."""
-    async with server("--nodes", "1000") as found, client() as session:
+    async with server("--nodes", str(nodes)) as found, client() as session:
         base = f"{found.url}/api/v1/namespaces/default/pods"
 
         async def create(number: int) -> None:
@@ -153,7 +153,7 @@ async def create_and_bind(count: int) -> None:
             name = f"p-{number:06d}"
             target = {
                 "metadata": {"name": name},
-                "target": {"kind": "Node", "name": f"gpu-{number % 1000:05d}"},
+                "target": {"kind": "Node", "name": f"gpu-{number % nodes:05d}"},
             }
             async with session.post(f"{base}/{name}/binding", data=json.dumps(target)) as response:
                 assert response.status == 201, await response.text()
@@ -164,7 +164,7 @@ async def create_and_bind(count: int) -> None:
             seconds, took = await in_parallel(count, 64, action)
             used = found.cpu_seconds() - before
             emit(
-                name, pods=count, per_second=round(count / seconds),
+                name, pods=count, nodes=nodes, per_second=round(count / seconds),
                 server_cpu_ms_each=round(used / count * 1000, 3),
                 per_server_cpu_second=round(count / used), **percentiles(took),
             )  # fmt: skip
@@ -246,7 +246,7 @@ async def main() -> None:
     if arguments.only in ("", "start"):
         await start_and_memory()
     if arguments.only in ("", "create"):
-        await create_and_bind(5000 // scale)
+        await create_and_bind(5000 // scale, 1000 // scale)
     if arguments.only in ("", "watch"):
         await watch_lag(10_000 // scale, 20, 500, 20 // min(scale, 4))
 

@@ -2,8 +2,8 @@
 
 import random
 import re
-import uuid
 import zlib
+from functools import lru_cache
 
 _ENDING = "bcdfghjklmnpqrstvwxz2456789"
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -43,7 +43,9 @@ class Identities:
 
     def uid(self) -> str:
         """A version 4 UUID."""
-        return str(uuid.UUID(int=self._draw.getrandbits(128), version=4))
+        text = f"{self._draw.getrandbits(128):032x}"
+        variant = "89ab"[int(text[16], 16) & 3]
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
     def ending(self) -> str:
         """Five letters for `generateName`."""
@@ -69,6 +71,7 @@ def name_problem(name: str, kind: str) -> str | None:
     return None if shape.fullmatch(name) else message
 
 
+@lru_cache(maxsize=16_384)
 def label_value_problem(value: str) -> str | None:
     """What is wrong with the value of a label, or None."""
     if len(value) > 63:
@@ -76,6 +79,7 @@ def label_value_problem(value: str) -> str | None:
     return None if value == "" or QUALIFIED_PART.fullmatch(value) else LABEL_VALUE_MESSAGE
 
 
+@lru_cache(maxsize=16_384)
 def qualified_name_problem(key: str) -> str | None:
     """What is wrong with a label or annotation key, or None."""
     prefix, slash, name = key.rpartition("/")

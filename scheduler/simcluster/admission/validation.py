@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from scheduler.simcluster.admission.custom import definition_causes
@@ -184,11 +185,16 @@ def _container_causes(
     return causes
 
 
+@lru_cache(maxsize=16_384)
+def _is_env_name(name: str) -> bool:
+    return _ENV_NAME.fullmatch(name) is not None
+
+
 def _env_causes(variable: Json, path: str) -> Causes:
     name = variable.get("name", "")
     if not name:
         return [required(f"{path}.name")]
-    if not _ENV_NAME.fullmatch(name):
+    if not _is_env_name(name):
         return [
             invalid_value(
                 f"{path}.name", quoted(name),

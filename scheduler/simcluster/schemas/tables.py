@@ -78,6 +78,9 @@ class WrongTypeError(ValueError):
 ANY = Shape("any")
 _GO = {"str": "string", "bytes": "string", "datetime": "string", "int": "int64", "bool": "bool"}
 _GO |= {"float": "float64"}
+_EXACT_TYPES: dict[str, type] = {
+    "str": str, "datetime": str, "bytes": str, "bool": bool, "int": int, "float": float,
+}  # fmt: skip
 _JSON_TYPES: dict[str, Any] = {
     "object": dict, "list": list, "map": dict, "str": str, "datetime": str, "bytes": str,
     "bool": bool, "int": (int, float), "float": (int, float),
@@ -152,7 +155,8 @@ def _clean_object(value: Json, shape: Shape, path: str, unknown: list[str]) -> N
             dropped.append(name)
         elif inner is None:
             dropped.append(name)
-        elif known.kind != "any" and not (known.kind == "str" and type(inner) is str):
+        elif type(inner) is not _EXACT_TYPES.get(known.kind) and known.kind != "any":
+            # Scalars of the right type need no look; paths are only made for the others.
             changed = _clean_value(inner, known, f"{path}.{name}" if path else name, unknown)
             if changed is not inner:
                 value[name] = changed
