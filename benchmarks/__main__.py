@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarks import idle, submit_to_bound
+from benchmarks import idle, planner, submit_to_bound
 
 BENCHMARKS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "idle": idle.results,
+    "planner": planner.results,
     "submit_to_bound": submit_to_bound.results,
 }
 

@@ -65,6 +65,7 @@ class Replay:
             preempt=False,
             start_allowance_seconds=0.0,
             max_bookings=_EVERY_JOB,
+            max_moments=_EVERY_JOB,
         )
     )
     runs: list[Run] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from scheduler.core.calendar.ends import end_or_none, planned_end
@@ -15,6 +16,8 @@ from scheduler.core.timeline.future import Future, Release
 from scheduler.core.timeline.pledges import Pledges, Use
 from scheduler.core.topology.grid import GPUS
 
+_TRIES_OF_ONE = 32
+
 
 class Backfill:
     """Keeps count of bookings per queue and makes them on the world's fields."""
@@ -25,6 +28,7 @@ class Backfill:
         self._started: dict[str, list[Release]] = defaultdict(list)
         self._made: dict[str, tuple[WaitingJob, str]] = {}
         self._uses: list[Use] = []
+        self._last_of_class: dict[tuple[str, str], tuple[float, float]] = {}
 
     def wants_booking(self, queue: Queue, job: WaitingJob) -> bool:
         """Whether the job, if it is blocked, is one that the queue's policy books for."""
@@ -71,8 +75,14 @@ class Backfill:
             return None
         if allowed_demands(self._world, field, job.ask) is None:
             return None
-        stay = self._world.stay_of(job, self._world.now)
-        return self._bookings(flavor).book(stay, field.lens.view(job.ask).least)
+        key = (flavor, self._world.key_of(job))
+        limit, start = self._last_of_class.get(key, (math.inf, self._world.now))
+        # An equal job that is no shorter starts no earlier than the one booked before it.
+        stay = self._world.stay_of(job, start if job.ask.limit >= limit else self._world.now)
+        booked = self._bookings(flavor).book(stay, field.lens.view(job.ask).least)
+        if booked is not None:
+            self._last_of_class[key] = (job.ask.limit, booked.claim.start)
+        return booked
 
     def estimate(self, job: WaitingJob, not_before: float) -> float | None:
         """When the job starts if all that waits before it does and every job runs to its limit.
@@ -90,6 +100,7 @@ class Backfill:
             if fits is None:
                 continue
             stay = world.stay_of(job, max(fits, not_before))
+            self._bookings(flavor).tries_left = _TRIES_OF_ONE
             booked = self._bookings(flavor).book(stay, view.least, roughly=True)
             if booked is not None:
                 self._pledges().pledge(booked, job.ask, flavor)
@@ -105,7 +116,8 @@ class Backfill:
                 for h in self._world.holdings[flavor]
             ]
             future = Future(field, [*releases, *self._started[flavor]])
-            found = Bookings(field, future, self._world.standing[flavor])
+            tries = self._world.options.max_moments
+            found = Bookings(field, future, self._world.standing[flavor], tries)
             self._world.bookings[flavor] = found
         return found
 
@@ -147,11 +159,25 @@ class Backfill:
         """When the job could be booked; the booking is given up again."""
         starts = []
         for flavor in job.ask.flavors:
-            booked = self._book_on(flavor, job)
+            booked = self._try_booking_on(flavor, job)
             if booked is not None:
-                self._world.bookings[flavor].withdraw(booked)
                 starts.append(booked.claim.start)
         return min(starts, default=None)
+
+    def _try_booking_on(self, flavor: str, job: WaitingJob) -> Booked | None:
+        field = self._world.fields.get(flavor)
+        if field is None or static_reason(self._world, field, job) is not None:
+            return None
+        if allowed_demands(self._world, field, job.ask) is None:
+            return None
+        bookings = self._bookings(flavor)
+        tries_left, bookings.tries_left = bookings.tries_left, _TRIES_OF_ONE
+        stay = self._world.stay_of(job, self._world.now)
+        booked = bookings.book(stay, field.lens.view(job.ask).least)
+        bookings.tries_left = tries_left
+        if booked is not None:
+            bookings.withdraw(booked)
+        return booked
 
     def bookings_of(self, job_id: str) -> Bookings:
         """The bookings of the field on which the job has its own."""

@@ -50,18 +50,20 @@ class Options:
 
     `effort` DECIDE leaves out reasons (replay); decisions are the same. `max_starts` bounds the
     starts of one plan (the next plan goes on), `max_bookings` its bookings, whatever the queues
-    ask. `preempt` allows evictions; `preemption_budget` is how often one job may be evicted for
-    others, `max_preemptors` how many jobs may search for victims in one plan.
-    `start_allowance_seconds` is added to the planned end of a job until it runs. `estimates` is for
-    how many waiting jobs, in order, a start is estimated beyond the bookings (after all decisions
-    are made; it changes none). `probe` names jobs, and `probe_first` how many refused jobs in order,
-    for which counterfactuals are tried. `dry_mode` plans as if the cluster's mode were `schedule`:
-    what would it do?
+    ask, and `max_moments` the moments that are tried for them on each flavor. `preempt` allows
+    evictions; `preemption_budget` is how often one job may be evicted for others,
+    `max_preemptors` how many jobs may search for victims in one plan. `start_allowance_seconds`
+    is added to the planned end of a job until it runs. `estimates` is for how many waiting jobs,
+    in order, a start is estimated beyond the bookings (after all decisions are made; it changes
+    none). `probe` names jobs, and `probe_first` how many refused jobs in order, for which
+    counterfactuals are tried. `dry_mode` plans as if the cluster's mode were `schedule`: what
+    would it do?
     """
 
     effort: Effort = Effort.EXPLAIN
     max_starts: int | None = None
-    max_bookings: int = 100
+    max_bookings: int = 32
+    max_moments: int = 200
     preempt: bool = True
     preemption_budget: int = 3
     max_preemptors: int = 8

@@ -22,7 +22,8 @@ from scheduler.core.placement.search import bubble_up
 from scheduler.core.timeline.future import Claim, Future
 from scheduler.core.topology.grid import Bools, Ints
 
-_MOMENTS_TRIED = 256
+_MOMENTS_TRIED = 64
+_CLAIMS_EXACT = 8
 _LEAST_GAP_SECONDS = 60.0
 
 
@@ -39,8 +40,14 @@ class Booked:
 class Bookings:
     """The bookings of one field in the order in which they were made."""
 
-    def __init__(self, field: Field, future: Future, standing: Mapping[str, Claim]) -> None:
-        """`standing` are claims that nothing moves: what preemptors take when victims are gone."""
+    def __init__(
+        self, field: Field, future: Future, standing: Mapping[str, Claim], tries: int
+    ) -> None:
+        """`standing` are claims that nothing moves: what preemptors take when victims are gone.
+
+        `tries` bounds the moments that are tried for all bookings together.
+        """
+        self.tries_left = tries
         self._field = field
         self.future = future
         self._standing = standing
@@ -53,16 +60,19 @@ class Bookings:
 
         None when it has none (something that never ends is in the way, or the search gave up).
         `stay` is the job as if it started now; its length is kept. `roughly` is for estimates of
-        many jobs: times are coarser the further away they are (as Slurm's bf_resolution), and
-        all claims that overlap a stay count as if at once.
+        many jobs: times are coarser the further away they are (as Slurm's bf_resolution), and so
+        they are whenever there are many.
         """
         length = stay.until - stay.start
         moments = self._moments(stay, demands)
-        find = self._place_roughly if roughly else self._place
-        for moment in _thinned(moments, stay.start) if roughly else moments:
+        if roughly or len(moments) > _MOMENTS_TRIED:
+            moments = _thinned(moments, stay.start)[:_MOMENTS_TRIED]
+        for moment in moments:
+            if self.tries_left <= 0:
+                break
+            self.tries_left -= 1
             then = replace(stay, start=moment, until=moment + length)
-            claims = [b.claim for b in self.booked]
-            placement = find(then, demands, claims)
+            placement = self._place(then, demands, [b.claim for b in self.booked])
             if placement is not None:
                 made = Booked(then, demands, claim_of(then, placement), placement)
                 self.booked.append(made)
@@ -93,8 +103,8 @@ class Bookings:
             *self._field.windows.turns(earliest),
         ]
         if turns:
-            return sorted({*moments[first:], *turns})[:_MOMENTS_TRIED]
-        return moments[first : first + _MOMENTS_TRIED]
+            return sorted({*moments[first:], *turns})
+        return moments[first:]
 
     def _first_possible(self, moments: list[float], stay: Stay, demands: tuple[Demand, ...]) -> int:
         if len(demands) == 1 and demands[0].limit_tier == 0 and not demands[0].layers:
@@ -114,17 +124,20 @@ class Bookings:
         self, stay: Stay, demands: tuple[Demand, ...], claims: Sequence[Claim]
     ) -> Placement | None:
         every = [*self._standing.values(), *claims] if self._standing else claims
-        free = self.future.free_during(stay.start, stay.until, every)
+        overlapping = [c for c in every if c.start < stay.until and c.until > stay.start]
+        if len(overlapping) > _CLAIMS_EXACT:
+            free = self._free_beside_all(stay, overlapping)
+        else:
+            free = self.future.free_during(stay.start, stay.until, overlapping)
         return place(self._field.grid, demands, free, self._field.usable(stay))
 
-    def _place_roughly(
-        self, stay: Stay, demands: tuple[Demand, ...], claims: Sequence[Claim]
-    ) -> Placement | None:
+    def _free_beside_all(self, stay: Stay, claims: Sequence[Claim]) -> Ints:
+        """What is free at the start with all claims counted as if at once: less than there is,
+        never more, and quick where claims are many."""
         free = self.future.free_at(stay.start).copy()
-        for claim in (*self._standing.values(), *claims):
-            if claim.start < stay.until and claim.until > stay.start:
-                free[:, claim.nodes] -= claim.amounts
-        return place(self._field.grid, demands, free, self._field.usable(stay))
+        for claim in claims:
+            free[:, claim.nodes] -= claim.amounts
+        return free
 
     def touched_by(self, start: Claim) -> list[Booked]:
         """Bookings that begin before the start would end and use any of its nodes."""
