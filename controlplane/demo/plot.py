@@ -48,7 +48,7 @@ KINDS = (
 WHOLE_LEAF = Kind("pretrain-70b", 0, (16,), 8, (120, 180), extra=LEAF | CHECKPOINTS)
 TEAMS = {"research": ("ravi", "olivia"), "vision": ("mei",)}
 FULL_HOUSE = 34  # submissions at once at the start, so that the map is busy from the first minute
-PAUSE_SECONDS = 4.0
+PAUSE_SECONDS = 3.0
 WHOLE_LEAF_EVERY = 45
 
 

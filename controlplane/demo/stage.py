@@ -33,8 +33,10 @@ async def play(place: Place) -> int:
         if not (await started(place, supervisor) and await ready(place, supervisor, began)):
             return 0 if supervisor.is_stopping else 1
         announce(place)
+        for spec in lineup.in_the_background():
+            supervisor.add(spec)
         if place.with_load:
-            supervisor.add(ProcessSpec("story", (*lineup.MANAGE, "run_story")))
+            supervisor.add(ProcessSpec("story", (*lineup.MANAGE, "run_story", "--skip-checks")))
         await supervisor.until_stopped()
         place.announcement.unlink(missing_ok=True)
         print("Stopping …", flush=True)

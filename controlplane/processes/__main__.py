@@ -68,7 +68,8 @@ async def serve(installation: Installation) -> int:
         if await supervisor.run_once(step):
             return 0 if supervisor.is_stopping else 1
         names: list[str] = json.loads(installation.clusters.read_text())
-        for spec in lineup.control_plane(installation.host, installation.port, names):
+        plane = lineup.control_plane(installation.host, installation.port, names)
+        for spec in [*plane, *lineup.in_the_background()]:
             supervisor.add(spec)
         await supervisor.until_stopped()
     return 0

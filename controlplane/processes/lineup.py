@@ -45,12 +45,15 @@ def whatif() -> ProcessSpec:
 
 
 def control_plane(host: str, port: int, clusters: Iterable[str]) -> list[ProcessSpec]:
-    """Everything that Muster is made of, for these clusters."""
+    """What people and jobs wait for."""
     return [
         web(host, port),
         celery_worker("scheduler", "scheduler"),
-        celery_worker("general", "worker"),
-        beat(),
         whatif(),
         *(cluster(name) for name in clusters),
     ]
+
+
+def in_the_background() -> list[ProcessSpec]:
+    """What nobody waits for: retention and mail may begin a little later."""
+    return [celery_worker("general", "worker"), beat()]

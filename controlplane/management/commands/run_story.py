@@ -12,8 +12,6 @@ class Command(BaseCommand):
     """Runs until it is stopped."""
 
     help = "Submit jobs as the demo's users, without end."
-    # They would load every page and every door: seconds at each start.
-    requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """--seed N: the same seed tells the same story."""
