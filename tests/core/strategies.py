@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 
@@ -29,6 +30,9 @@ from scheduler.core.outputs import Start
 from scheduler.core.planner import plan
 from scheduler.core.resources import Amount
 from tests.core.builders import NOW
+
+EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "150"))
+"""Random snapshots per property: a hundred or two in every run, thousands before a release."""
 
 LEVELS = ("spine", "leaf")
 

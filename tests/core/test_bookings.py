@@ -26,7 +26,7 @@ from tests.core.builders import (
     started,
     tenant,
 )
-from tests.core.strategies import as_running, random_snapshot
+from tests.core.strategies import EXAMPLES, as_running, random_snapshot
 
 NODES = fabric(1, 1, 4)
 EXACT = Options(start_allowance_seconds=0.0)
@@ -199,7 +199,7 @@ def test_backfill_leaves_the_quota_of_a_booked_job_alone():
 
 
 @examples(st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_no_start_moves_a_booking_later(seed):
     """Plan again with the starts running: every booking's time is still met or better."""
     given = random_snapshot(seed)

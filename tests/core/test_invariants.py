@@ -1,6 +1,5 @@
 """Properties of plans over thousands of random snapshots."""
 
-import os
 import random
 from dataclasses import replace
 
@@ -13,9 +12,8 @@ from scheduler.core.invariants import check_plan
 from scheduler.core.memo import Memo
 from scheduler.core.planner import plan
 from scheduler.core.resources import Amount
-from tests.core.strategies import random_snapshot
+from tests.core.strategies import EXAMPLES, random_snapshot
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "300"))
 seeds = st.integers(min_value=0, max_value=2**32)
 
 

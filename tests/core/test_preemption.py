@@ -24,7 +24,7 @@ from tests.core.builders import (
     started,
     tenant,
 )
-from tests.core.strategies import as_running, random_snapshot
+from tests.core.strategies import EXAMPLES, as_running, random_snapshot
 
 NODES = fabric(1, 2, 4)
 OLD = NOW - 5_000.0
@@ -257,7 +257,7 @@ def after_evictions(given, made):
 
 
 @examples(st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_evictions_end_in_the_preemptors_start(seed):
     given = random_snapshot(seed)
     given = replace(given, running=tuple(replace(r, placed_at=OLD) for r in given.running))
@@ -273,7 +273,7 @@ def test_evictions_end_in_the_preemptors_start(seed):
 
 
 @examples(st.integers(min_value=0, max_value=2**32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_no_plan_evicts_again_while_its_victims_leave(seed):
     given = random_snapshot(seed)
     given = replace(given, running=tuple(replace(r, placed_at=OLD) for r in given.running))
