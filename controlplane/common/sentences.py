@@ -20,7 +20,12 @@ EVENT_WORDS: Mapping[str, Promise] = {
     "attempt.stopping": _("Asked to stop ({cause}), with {grace_seconds} to save"),
     "attempt.ended": _("Attempt {attempt} ended ({ended_by})"),
     "placement.released": _("{pods} pods are gone, {gpus} GPUs are free again"),
-    "member.added": _("A member was added"),
+    "attempt.unknown": _("Its node is not heard of"),
+    "attempt.known_again": _("Its node is heard of again"),
+    "node.cordoned": _("Cordoned"),
+    "node.uncordoned": _("Uncordoned"),
+    "node.changed": _("Kubernetes changed the node"),
+    "node.gone": _("The node is gone from Kubernetes"),
 }
 # Looks of events that are no phase: the key of a glyph.
 EVENT_GLYPHS: Mapping[str, str] = {
@@ -28,6 +33,10 @@ EVENT_GLYPHS: Mapping[str, str] = {
     "attempt.placed": "placed",
     "attempt.started": "running",
     "attempt.stopping": "stopping",
+    "attempt.unknown": "node_failure",
+    "node.cordoned": "draining",
+    "node.uncordoned": "free",
+    "node.gone": "node_failure",
 }
 PHASE_WORDS: Mapping[str, Promise] = {
     "pending": _("Waits again"),

@@ -211,16 +211,18 @@ def _said(at: datetime | None, before: datetime | None, index: int) -> str:
     return local if before is None or index == 0 else f"{local} (+{duration(at - before)})"
 
 
+# Events that wake processes, or that tell what another event has told already.
+ECHOES = ("attempt.started", "attempt.pods")
+
+
 def _events(actor: Actor, job: Job) -> list[Event]:
     """What happened, newest first; of two events that tell the same only the fuller one."""
-    rows = events_visible_to(actor).filter(job=job.pk).order_by("-seq")[:EVENTS_SHOWN]
-    return [event for event in rows if not _is_echo(event)]
+    rows = events_visible_to(actor).filter(job=job.pk).exclude(kind__in=ECHOES)
+    return [event for event in rows.order_by("-seq")[:EVENTS_SHOWN] if not _is_echo(event)]
 
 
 def _is_echo(event: Event) -> bool:
-    """A phase that `attempt.placed` has told of already, a start that the phase has told of."""
-    if event.kind == "attempt.started":
-        return True
+    """A phase of which `attempt.placed` has told already."""
     return event.kind == "job.phase" and event.numbers.get("to") == Phase.PLACED
 
 

@@ -82,7 +82,6 @@ def job_list(request: HttpRequest, actor: Actor) -> HttpResponse:
     context |= {
         "tabs": [_tab(request, t, tab, counts) for t in TABS],
         "choices": _choices(actor, filters),
-        "said": _said(counts),
         "api_href": _api_href(filters),
     }
     topic = f"jobs:{filters['tenant']}" if filters["tenant"] else "jobs"
@@ -117,14 +116,6 @@ _TESTS: Mapping[str, Callable[[str], Q]] = {
     "queue": lambda value: Q(queue__name=value),
     "user": lambda value: Q(user__username=value),
 }
-
-
-def _said(counts: Mapping[str, int]) -> str:
-    waiting = ngettext("{n} job waits", "{n} jobs wait", counts["waiting"]).format(
-        n=counts["waiting"]
-    )
-    running = ngettext("{n} runs", "{n} run", counts["active"]).format(n=counts["active"])
-    return f"{waiting}, {running}"
 
 
 def _tab(request: HttpRequest, tab: Tab, current: Tab, counts: Mapping[str, int]) -> dict[str, Any]:

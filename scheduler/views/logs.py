@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -36,8 +37,10 @@ def job_log(request: HttpRequest, actor: Actor, job_id: str) -> HttpResponse:
     if attempt is None or shown is None:
         return render(request, "scheduler/_log_empty.html", {"job": job})
     context = _context(job, attempt, placements, shown)
-    template = "scheduler/_log_lines.html" if "lines" in request.GET else "scheduler/_log.html"
-    return render(request, template, context)
+    if "lines" in request.GET:
+        # Bare: whatever stands round the lines would be seen, and pile up at every refresh.
+        return HttpResponse(render_to_string("scheduler/_log_lines.html", context, request).strip())
+    return render(request, "scheduler/_log.html", context)
 
 
 def _attempt(job: Job, wanted: str) -> Attempt | None:

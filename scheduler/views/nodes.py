@@ -149,4 +149,5 @@ def _foreign(actor: Actor, cluster: Cluster, node: str) -> list[ForeignPod]:
 
 def _events(actor: Actor, cluster: Cluster, node: str) -> list[Event]:
     rows = events_visible_to(actor).filter(cluster=cluster.name, node=node)
+    rows = rows.exclude(kind="node.usage")
     return list(rows.order_by("-seq")[:40])

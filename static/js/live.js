@@ -97,7 +97,8 @@
     const list = document.querySelector("[data-live-list]");
     if (!list || !pill) return;
     news += 1;
-    if (!list.matches(":hover, :focus-within") && window.scrollY < 200) { later(); return; }
+    const busy = list.matches(":hover, :focus-within") || list.querySelector("input:checked");
+    if (!busy && window.scrollY < 200) { later(); return; }
     pill.hidden = false;
     pill.textContent = (news === 1 ? pill.dataset.one : pill.dataset.many).replace("{n}", news);
   }

@@ -121,6 +121,14 @@ def test_log_is_text_whatever_the_job_wrote(sign_in, scene, settings, tmp_path):
     assert "last" in text
 
 
+def test_log_lines_come_without_anything_round_them(sign_in, scene):
+    """Swapped in every two seconds: a line end more each time would push the log out of sight."""
+    job = scene.jobs["probe-nccl"]
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/log/?lines=1").content.decode()
+    assert text.startswith('<span class="lines"')
+    assert text.endswith("</span>")
+
+
 def test_cancel_ends_a_waiting_job_and_says_so(sign_in, scene):
     job = scene.jobs["just-sent"]
     answer = sign_in("ravi").post(f"/jobs/{job.pk}/cancel/", follow=True)

@@ -141,6 +141,18 @@ def test_news_under_the_pointer_is_counted_and_moves_nothing(server):
     assert server.page.query_selector("#job-x") is None
 
 
+def test_news_does_not_take_away_what_was_ticked(server):
+    server.page.check("input[value=a]")
+    server.page.mouse.move(0, 2000)
+    server.page.evaluate("document.activeElement.blur()")
+    server.say(
+        '{"type":"patch","seq":9,"fragments":[{"target":"#job-x","mode":"replace",'
+        '"html":"<tr id=job-x></tr>"}]}'
+    )
+    assert server.page.inner_text("#live-news") == "1 update"
+    assert server.page.is_checked("input[value=a]")
+
+
 def test_append_adds_a_row_once_and_replaces_it_after(server):
     fragment = '{"target":"#job-rows","mode":"append","html":"<tr id=job-c><td>c %s</td></tr>"}'
     for seq, word in ((9, "one"), (10, "two")):
