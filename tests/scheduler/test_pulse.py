@@ -59,15 +59,15 @@ def _leads() -> bool:
     return ClusterState.objects.filter(considered_at__isnull=False).exists()
 
 
-def test_submitted_gang_is_placed_at_once(world: World) -> None:
+def test_submitted_gang_is_placed_when_the_log_says_so_not_at_the_next_beat(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.loop.pulse.BEAT_SECONDS", 600.0)
     with beating():
-        wait_until(_leads)
-        latencies = []
-        for _ in range(8):
+        wait_until(_leads, seconds=60)
+        for _ in range(3):
             job = rows.add_job(world, gpus_per_replica=8, replicas=2)
-            latencies.append(wait_until(partial(_placed, job)))
-    # 60 ms on an idle machine. The quickest: what else runs on the machine of the test is not the loop's doing.
-    assert min(latencies) <= 0.5, latencies
+            wait_until(partial(_placed, job), seconds=60)
 
 
 def test_nudge_makes_it_beat(world: World) -> None:
