@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from django.contrib.auth.hashers import make_password
@@ -19,7 +18,7 @@ from controlplane.installation.rows import (
 from queues.models import ClusterMode
 from tenants.access import SCOPES, Actor
 from tenants.authentication import token_hash
-from tenants.models import ApiToken, Cohort, Membership, PlatformRole, Tenant, TenantRole, User
+from tenants.models import ApiToken, Cohort, PlatformRole, Tenant, TenantRole, User
 from tenants.services.members import add_member
 from tenants.services.tenants import TenantFields, create_cohort, create_tenant
 from tenants.services.tokens import NewToken, create_token
@@ -84,16 +83,19 @@ def _cluster(actor: Actor, now: datetime) -> None:
 
 def _people(actor: Actor, now: datetime) -> None:
     for person in PEOPLE:
-        user, made = User.objects.get_or_create(
-            username=person.name,
-            # Shorter than the policy allows people to choose. A callable: hashing takes half a second.
-            defaults={"password": partial(make_password, PASSWORD), "date_joined": now},
-        )
-        if made and not person.tenant:
-            set_platform_role(actor, user, person.role, now)
-        if person.tenant and not Membership.objects.filter(user=user).exists():
-            tenant = Tenant.objects.get(slug=person.tenant)
-            add_member(actor, tenant, person.name, person.role, now)
+        if not User.objects.filter(username=person.name).exists():
+            _join(actor, person, now)
+
+
+def _join(actor: Actor, person: Person, now: datetime) -> None:
+    # Shorter than the policy allows people to choose.
+    user = User(username=person.name, password=make_password(PASSWORD), date_joined=now)
+    user.save()
+    if person.tenant:
+        tenant = Tenant.objects.get(slug=person.tenant)
+        add_member(actor, tenant, person.name, person.role, now)
+    else:
+        set_platform_role(actor, user, person.role, now)
 
 
 def _write_logins(actor: Actor, logins: Path, now: datetime) -> None:

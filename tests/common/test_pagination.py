@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from rest_framework.request import Request
 from rest_framework.test import APIRequestFactory
+from rest_framework.views import APIView
 
 from controlplane.common.errors import InvalidError
 from controlplane.common.pagination import SeekPagination, _encode
@@ -12,7 +13,7 @@ from tenants.models import AuditEntry
 from tests.world import NOW
 
 
-class View:
+class View(APIView):
     def __init__(self, *order):
         self.seek_order = order
 

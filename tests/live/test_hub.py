@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from itertools import count, pairwise
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,7 @@ def topics(monkeypatch, renders):
     def concerns(viewer, heard):
         return heard.tenant == viewer.actor
 
-    found = {}
+    found: dict[str, Any] = {}
     monkeypatch.setattr(registry, "topics", found)
     for topic in (
         Topic("jobs", changes, scope, render, concerns),
@@ -131,7 +132,7 @@ def topics(monkeypatch, renders):
 @pytest.fixture
 async def hub(topics):
     """A hub that hears what the test says."""
-    made = Hub(WrittenFeed())
+    made = Hub(WrittenFeed())  # type: ignore[arg-type]  # a feed by its shape
     yield made
     await made.stop()
 

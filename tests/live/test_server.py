@@ -18,6 +18,7 @@ from django.db import connection
 from django.test import Client
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Origin
 
 from controlplane.common import log
 from controlplane.processes.lineup import web
@@ -90,7 +91,7 @@ async def page(server: Server, name: str):
     await rows(client.force_login, server.world.users[name])
     socket = await connect(
         f"{server.url.replace('http', 'ws', 1)}/ws/live/",
-        origin=server.url,
+        origin=Origin(server.url),
         additional_headers={"Cookie": cookie_of(client)},
     )
     after = await rows(log.latest_seq)
@@ -159,7 +160,7 @@ async def test_page_of_another_site_gets_no_socket(server, world):
     with pytest.raises(InvalidStatus) as refused:
         await connect(
             f"{server.url.replace('http', 'ws', 1)}/ws/live/",
-            origin="https://evil.example",
+            origin=Origin("https://evil.example"),
             additional_headers={"Cookie": cookie_of(client)},
         )
     assert refused.value.response.status_code == 403

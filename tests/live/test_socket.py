@@ -29,7 +29,7 @@ def jobs(world):
     flavor = make_flavor(cluster)
     found = {}
     for name, slug in (("ravi", "research"), ("mei", "vision")):
-        queue = make_queue(world.tenants[slug], cluster, [flavor])
+        queue = make_queue(world.tenants[slug], flavors=[flavor])
         found[slug] = make_job(queue, world.users[name], name=f"job-of-{slug}")
     return found
 
@@ -77,7 +77,7 @@ async def test_operators_and_auditors_are_told_of_all_tenants(world, jobs):
         page = await page_of(world, name)
         await page.subscribe("jobs", after=await rows(latest_seq))
         await rows(hold_both, jobs)
-        targets = set()
+        targets: set[str] = set()
         while len(targets) < 2:
             targets |= {f["target"] for f in (await page.message("patch"))["fragments"]}
         assert targets == {f"#job-{job.pk}" for job in jobs.values()}

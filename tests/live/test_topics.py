@@ -29,7 +29,7 @@ def place(world):
             cluster=cluster, name=name, uid=name, flavor=flavor, gpus_capacity=8,
             gpus_allocatable=8, ready=True, observed_at=NOW,
         )  # fmt: skip
-    queues = {slug: make_queue(t, cluster, [flavor]) for slug, t in world.tenants.items()}
+    queues = {slug: make_queue(t, flavors=[flavor]) for slug, t in world.tenants.items()}
     return cluster, queues
 
 

@@ -188,6 +188,7 @@ def test_token_is_shown_once_and_works_at_once(world):
     assert made["prefix"] == made["token"][:12]
     row = ApiToken.objects.get()
     assert made["token"] not in str(list(ApiToken.objects.values()))
+    assert row.expires_at is not None
     assert (row.expires_at - row.created_at).days == 7
     listed = client.get(f"{API}/tenants/research/tokens/").content.decode()
     assert made["token"] not in listed

@@ -58,7 +58,9 @@ def test_use_of_a_token_is_noted_at_most_once_a_minute(world, django_assert_num_
         client.get(f"{API}/whoami/")
     ApiToken.objects.update(last_used_at=first - timedelta(seconds=61))
     client.get(f"{API}/whoami/")
-    assert ApiToken.objects.get().last_used_at > first
+    again = ApiToken.objects.get().last_used_at
+    assert again is not None
+    assert again > first
 
 
 def test_missing_scope_is_named(world):
@@ -108,6 +110,8 @@ def test_command_prints_a_token_that_works(world):
     text = out.getvalue().strip()
     token = find_token(text, timezone.now())
     assert token is not None
+    assert token.tenant is not None
+    assert token.expires_at is not None
     assert (token.user.username, token.tenant.slug) == ("ravi", "research")
     assert token.scopes == ["jobs:read", "jobs:write"]
     assert token.expires_at - token.created_at == timedelta(days=3)
