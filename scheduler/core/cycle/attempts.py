@@ -14,7 +14,7 @@ from scheduler.core.explain.refusals import also_unhealthy, passing_refusal, sta
 from scheduler.core.inputs.jobs import Ask, WaitingJob
 from scheduler.core.placement.demand import Demand, UnknownLevelError
 from scheduler.core.placement.field import Field
-from scheduler.core.placement.gang import Placement, place, place_beside
+from scheduler.core.placement.gang import Placement, place_beside
 from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
 from scheduler.core.timeline.bookings import Booked, claim_of
 from scheduler.core.timeline.pledges import Use
@@ -112,7 +112,7 @@ def place_now(
         beside = place_beside(field.grid, demands, job.survivors, field.free, usable)
         if beside is not None:
             return beside
-    return place(field.grid, demands, field.free, usable)
+    return field.place(demands, usable)
 
 
 def allowed_demands(world: World, field: Field, ask: Ask) -> tuple[Demand, ...] | None:

@@ -22,7 +22,7 @@ from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import place
 from scheduler.core.placement.search import bubble_up
 from scheduler.core.reasons import Numbers, Reason, ReasonCode
-from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
+from scheduler.core.topology.grid import GPUS, Bools, Grid
 
 
 def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
@@ -30,7 +30,7 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
     grid, ask = field.grid, stay.ask
     view = field.lens.view(ask)
     matching, new_enough = view.matching, view.new_enough
-    if place(grid, demands, grid.capacity, view.inside) is not None:
+    if field.lens.holds_empty(view):
         return None
     if place(grid, demands, grid.inventory, matching) is None:
         return _never(field, stay.ask, demands, matching)
@@ -48,11 +48,10 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
 
 def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
     """What the cluster as it is now refuses: nodes, topology, reservations, windows."""
-    grid = field.grid
     inside = field.lens.view(stay.ask).inside
-    if _total_short(demands, field.free, inside):
+    if field.is_short(demands, inside):
         return _nodes(field, stay.ask, demands, inside)
-    if place(grid, demands, field.free, inside) is None:
+    if field.place(demands, inside) is None:
         return _topology(field, stay.ask, demands, inside)
     return _windows(field, stay, demands, inside)
 
@@ -76,12 +75,6 @@ def fit_numbers(field: Field, ask: Ask) -> Numbers:
         "needed_gpus": view.least_gpus,
         "needed_nodes": view.least_nodes,
     }
-
-
-def _total_short(demands: tuple[Demand, ...], free: Ints, usable: Bools) -> bool:
-    return any(
-        int(replica_capacity(demand, free, usable).sum()) < demand.least for demand in demands
-    )
 
 
 def _biggest(demands: tuple[Demand, ...]) -> Demand:
@@ -121,9 +114,9 @@ def _unhealthy(field: Field, ask: Ask, new_enough: Bools) -> Reason:
 
 
 def _nodes(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -> Reason:
-    short = [d for d in demands if _total_short((d,), field.free, inside)]
+    short = [demand for demand in demands if field.is_short((demand,), inside)]
     demand = _biggest(tuple(short))
-    cap = replica_capacity(demand, field.free, inside)
+    cap = field.capacity(demand, inside)
     numbers: Numbers = {
         **fit_numbers(field, ask),
         "free_replicas": int(cap.sum()),
@@ -138,9 +131,9 @@ def _nodes(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -
 
 def _topology(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -> Reason:
     grid, demand = field.grid, _biggest(demands)
-    cap = replica_capacity(demand, field.free, inside)
+    cap = field.capacity(demand, inside)
     tier = demand.limit_tier or next((layer.tier for layer in demand.layers), 0)
-    counts = bubble_up(grid, cap, demand.layers)[tier]
+    counts = field.counts(demand, inside)[tier]
     best = int(np.argmax(counts)) if counts.size else 0
     name = grid.tiers[tier].names[best] if counts.size else None
     span = slice(int(grid.tiers[tier].starts[best]), int(grid.tiers[tier].starts[best + 1]))

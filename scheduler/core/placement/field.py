@@ -12,6 +12,8 @@ import numpy as np
 from scheduler.core.calendar.windows import Stay, WindowMap
 from scheduler.core.inputs.jobs import Ask
 from scheduler.core.placement.demand import Demand, demand_of, replica_capacity
+from scheduler.core.placement.gang import Placement, place, place_counted
+from scheduler.core.placement.search import bubble_up
 from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
 
 _VIEWS_KEPT = 50_000
@@ -43,6 +45,7 @@ class Lens:
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self._views: dict[int, View] = {}
+        self._empty: dict[object, list[Ints]] = {}
         self._masks: dict[object, tuple[Bools, Bools, Bools]] = {}
 
     def view(self, ask: Ask) -> View:
@@ -60,6 +63,18 @@ class Lens:
         gpus = sum(demand.count * demand.request[GPUS] for demand in least)
         nodes = sum(self._nodes_for(demand) for demand in least)
         return View(ask, demands, least, gpus, nodes, *self._masks_of(ask))
+
+    def holds_empty(self, view: View) -> bool:
+        """Whether the nodes that are in, all free, hold the ask at its smallest size."""
+        if len(view.least) != 1:
+            return place(self.grid, view.least, self.grid.capacity, view.inside) is not None
+        demand = view.least[0]
+        key = (demand.request, demand.groups_of, demand.layers, id(view.inside))
+        found = self._empty.get(key)
+        if found is None:
+            cap = replica_capacity(demand, self.grid.capacity, view.inside)
+            found = self._empty[key] = bubble_up(self.grid, cap, demand.layers)
+        return place_counted(self.grid, demand, found) is not None
 
     def _nodes_for(self, demand: Demand) -> int:
         fits = replica_capacity(demand, self.grid.capacity, None)
@@ -86,19 +101,50 @@ class Field:
         self.grid = lens.grid
         self.windows = windows
         self.free = free
+        self._counts: dict[object, tuple[Bools, Ints, list[Ints]]] = {}
         self._most_gpus = int(np.maximum(free[GPUS], 0).sum())
 
     def is_short_of(self, gpus: int) -> bool:
         """Whether fewer than `gpus` GPUs are free on all nodes together (no false alarm)."""
         return gpus > self._most_gpus
 
+    def capacity(self, demand: Demand, usable: Bools) -> Ints:
+        """Replicas per node as things are. Read only."""
+        return self._counted(demand, usable)[1]
+
+    def counts(self, demand: Demand, usable: Bools) -> list[Ints]:
+        """Replicas in whole groups per domain for each tier, root first. Read only."""
+        return self._counted(demand, usable)[2]
+
+    def _counted(self, demand: Demand, usable: Bools) -> tuple[Bools, Ints, list[Ints]]:
+        """Kept until something is taken: jobs of equal replicas, however many, share it."""
+        key = (demand.request, demand.groups_of, demand.layers, id(usable))
+        found = self._counts.get(key)
+        if found is None or found[0] is not usable or not any(demand.request):
+            cap = replica_capacity(demand, self.free, usable)
+            found = (usable, cap, bubble_up(self.grid, cap, demand.layers))
+            self._counts[key] = found
+        return found
+
+    def place(self, demands: tuple[Demand, ...], usable: Bools) -> Placement | None:
+        """A place for the gang on what is free now."""
+        if len(demands) == 1:
+            return place_counted(self.grid, demands[0], self.counts(demands[0], usable))
+        return place(self.grid, demands, self.free, usable)
+
+    def is_short(self, demands: tuple[Demand, ...], usable: Bools) -> bool:
+        """Whether all usable nodes together hold too few replicas of some role."""
+        return any(int(self.capacity(demand, usable).sum()) < demand.least for demand in demands)
+
     def take(self, nodes: Ints, amounts: Ints) -> None:
         """Nodes (distinct) lose the amounts."""
+        self._counts.clear()
         self.free[:, nodes] -= amounts
         self._most_gpus -= int(amounts[GPUS].sum())
 
     def give_back(self, nodes: Ints, amounts: Ints) -> None:
         """Undo `take`."""
+        self._counts.clear()
         self.free[:, nodes] += amounts
         self._most_gpus += int(amounts[GPUS].sum())
 

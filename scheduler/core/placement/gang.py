@@ -94,6 +94,11 @@ def place(grid: Grid, demands: Sequence[Demand], free: Ints, usable: Bools) -> P
 
 def _place_one(grid: Grid, demand: Demand, free: Ints, usable: Bools) -> Placement | None:
     counts = bubble_up(grid, replica_capacity(demand, free, usable), demand.layers)
+    return place_counted(grid, demand, counts)
+
+
+def place_counted(grid: Grid, demand: Demand, counts: list[Ints]) -> Placement | None:
+    """`place` for a gang of one role whose counts per tier are known already."""
     size = demand.count
     if demand.least < demand.count:
         size = min(size, most_replicas(grid, counts, demand))
