@@ -79,6 +79,7 @@ WIRING = {
     "controlplane/celery.py",
     "controlplane/asgi.py",
     "controlplane/api.py",
+    "tenants/api/security.py",
     "controlplane/processes/lineup.py",
     "controlplane/demo/stage.py",
 }
