@@ -38,7 +38,6 @@ class Server:
 
     url: str
     process: subprocess.Popen[bytes]
-    world: World
 
 
 def database_url() -> str:
@@ -49,9 +48,9 @@ def database_url() -> str:
     return f"postgres://{found['USER']}:{found['PASSWORD']}@{found['HOST']}:{found['PORT']}/{found['NAME']}"
 
 
-@pytest.fixture
-def server(world: World, tmp_path: Path) -> Iterator[Server]:
-    """`controlplane.processes.lineup.web` on a free port; no broker runs."""
+@pytest.fixture(scope="module")
+def server(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """`controlplane.processes.lineup.web` on a free port, for all tests here; no broker runs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -59,12 +58,12 @@ def server(world: World, tmp_path: Path) -> Iterator[Server]:
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
         "DATABASE_URL": database_url(),
         "CELERY_BROKER_URL": "redis://127.0.0.1:1/0",
-        "VAR": str(tmp_path),
+        "VAR": str(tmp_path_factory.mktemp("web")),
         "PYTHONWARNINGS": "ignore",
     }
     command = [sys.executable, *web("127.0.0.1", port).command[1:]]
     process = subprocess.Popen(command, cwd=ROOT, env=env)
-    server = Server(f"http://127.0.0.1:{port}", process, world)
+    server = Server(f"http://127.0.0.1:{port}", process)
     try:
         wait_until_healthy(server)
         yield server
@@ -85,10 +84,10 @@ def wait_until_healthy(server: Server) -> None:
     pytest.fail("the web process did not come up")
 
 
-async def page(server: Server, name: str):
+async def page(server: Server, world: World, name: str):
     """An open, subscribed socket of somebody's page, and where it was rendered."""
     client = Client()
-    await rows(client.force_login, server.world.users[name])
+    await rows(client.force_login, world.users[name])
     socket = await connect(
         f"{server.url.replace('http', 'ws', 1)}/ws/live/",
         origin=Origin(server.url),
@@ -107,33 +106,14 @@ async def next_of(socket, kind: str):
             return message
 
 
-async def test_change_reaches_an_open_page_within_two_seconds_without_a_broker(server, jobs):
-    async with await page(server, "vera") as socket:
+async def test_change_reaches_an_open_page_within_two_seconds_without_a_broker(server, world, jobs):
+    async with await page(server, world, "vera") as socket:
         await next_of(socket, "ping")
         began = time.monotonic()
         await rows(hold, jobs["research"])
         patch = await next_of(socket, "patch")
         assert time.monotonic() - began < 2
         assert patch["fragments"][0]["target"] == f"#job-{jobs['research'].pk}"
-
-
-async def test_server_that_stops_tells_pages_to_come_back_and_ends_in_time(server, world):
-    token = await rows(lambda: world.token("ravi"))
-    newest = await rows(record, "research")
-    async with httpx.AsyncClient(
-        base_url=server.url, headers={"Authorization": f"Bearer {token}"}
-    ) as client:
-        waiting = asyncio.create_task(
-            client.get(f"/api/v1/events/?after={newest}&wait=60", timeout=90)
-        )
-        socket = await page(server, "ravi")
-        await next_of(socket, "ping")
-        server.process.send_signal(signal.SIGTERM)
-        with pytest.raises(ConnectionClosed):
-            await next_of(socket, "nothing more")
-        assert socket.close_code == 1012
-        await asyncio.to_thread(server.process.wait, 10)
-        waiting.cancel()
 
 
 async def test_large_body_is_answered_though_it_is_still_being_sent(server, world):
@@ -164,3 +144,23 @@ async def test_page_of_another_site_gets_no_socket(server, world):
             additional_headers={"Cookie": cookie_of(client)},
         )
     assert refused.value.response.status_code == 403
+
+
+async def test_server_that_stops_tells_pages_to_come_back_and_ends_in_time(server, world):
+    """The last test here: nothing is left of the server."""
+    token = await rows(lambda: world.token("ravi"))
+    newest = await rows(record, "research")
+    async with httpx.AsyncClient(
+        base_url=server.url, headers={"Authorization": f"Bearer {token}"}
+    ) as client:
+        waiting = asyncio.create_task(
+            client.get(f"/api/v1/events/?after={newest}&wait=60", timeout=90)
+        )
+        socket = await page(server, world, "ravi")
+        await next_of(socket, "ping")
+        server.process.send_signal(signal.SIGTERM)
+        with pytest.raises(ConnectionClosed):
+            await next_of(socket, "nothing more")
+        assert socket.close_code == 1012
+        await asyncio.to_thread(server.process.wait, 10)
+        waiting.cancel()
