@@ -72,11 +72,13 @@ def explanation(question: Question, has_time: Callable[[], bool]) -> Json:
     job = question.job
     reasons = reasons_of(question.base, job.id)
     start = estimated_start(question.snapshot, question.base, job, question.options, question.memo)
-    found = []
+    found: list[Json] = []
     for change, ask in _changes(question, reasons):
         if not has_time():
             break
-        found.append(_tried(question, change, ask))
+        # Sizes are tried from the largest: one that starts now makes smaller ones pointless.
+        if "replicas" not in change or not any(map(_is_smaller_and_starts, found)):
+            found.append(_tried(question, change, ask))
     return {
         "reasons": [reason_json(reason) for reason in reasons],
         "checks": checks_of(reasons),
@@ -160,6 +162,10 @@ def _ahead(question: Question) -> Iterator[Json]:
 
 
 # --- what would make it start ---
+
+
+def _is_smaller_and_starts(tried: Json) -> bool:
+    return "replicas" in tried["change"] and tried["verdict"] == SimulationVerdict.STARTS_NOW
 
 
 def _tried(question: Question, change: Json, ask: Ask) -> Json:
