@@ -9,13 +9,13 @@ from tests.pages.scene import add_jobs
 
 # Session, user, memberships, rail; what the page itself needs; the event number that it is as new as.
 QUERIES = {
-    "/": 26,
-    "/jobs/": 16,
-    "/jobs/?view=waiting": 16,
-    "/map/demo/": 12,
-    "/nodes/": 11,
-    "/tenants/research/members/": 9,
-    "/tenants/research/quotas/": 24,
+    "/": 20,
+    "/jobs/": 11,
+    "/jobs/?view=waiting": 10,
+    "/map/demo/": 11,
+    "/nodes/": 10,
+    "/tenants/research/members/": 6,
+    "/tenants/research/quotas/": 22,
     "/tenants/research/queues/": 12,
 }
 
