@@ -1,7 +1,8 @@
 """The limit on request bodies, where they come in: Django would take a body of any size to disk first.
 
-`BodyLimit` wraps the ASGI application. A body without a Content-Length is gathered here, within the limit, and
-handed on with one, since REST framework takes a request without it for an empty one.
+`BodyLimit` wraps the ASGI application and gathers each body, within the limit, before Django gives the request a
+thread: whoever sends slowly keeps nobody else waiting. A body without a Content-Length is handed on with one,
+since REST framework takes a request without it for an empty one.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
-from controlplane.common.problems import CONTENT_TYPE, too_large
+from controlplane.common.problems import CONTENT_TYPE, problem, too_large
 
 Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -22,6 +24,11 @@ App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 # A client that is cut off while it sends does not read why. So much more is read and thrown away first.
 DRAIN_BYTES = 64 * 1024 * 1024
 DRAIN_SECONDS = 10.0
+BODY_SECONDS = 60.0
+
+
+class ClientGoneError(Exception):
+    """The client went away while it sent."""
 
 
 class BodyLimit:
@@ -35,17 +42,24 @@ class BodyLimit:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > settings.MAX_BODY_BYTES:
             await _refuse(receive, send)
-        elif b"transfer-encoding" in headers and not length:
+        elif length.strip(b"0") or b"transfer-encoding" in headers:
             await self._gathered(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     async def _gathered(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        body = await _whole_body(receive)
+        try:
+            body = await asyncio.wait_for(_whole_body(receive), BODY_SECONDS)
+        except ClientGoneError:
+            return
+        except TimeoutError:
+            await _answer(send, problem(408, _("The body did not arrive within a minute.")))
+            return
         if body is None:
             await _refuse(receive, send)
             return
-        headers = [*scope["headers"], (b"content-length", str(len(body)).encode())]
+        others = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
+        headers = [*others, (b"content-length", str(len(body)).encode())]
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_again() -> Message:
@@ -55,13 +69,13 @@ class BodyLimit:
 
 
 async def _whole_body(receive: Receive) -> bytes | None:
-    """The body, None when it is over the limit. A client that goes away leaves an empty one."""
+    """The body, None when it is over the limit. Raises ClientGoneError: half a body is acted on by nobody."""
     chunks: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return b""
+            raise ClientGoneError
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > settings.MAX_BODY_BYTES:
@@ -73,13 +87,17 @@ async def _whole_body(receive: Receive) -> bytes | None:
 async def _refuse(receive: Receive, send: Send) -> None:
     with suppress(TimeoutError):  # it is told all the same
         await asyncio.wait_for(_drain(receive), DRAIN_SECONDS)
-    body = json.dumps(too_large()).encode()
+    await _answer(send, too_large())
+
+
+async def _answer(send: Send, document: dict[str, Any]) -> None:
+    body = json.dumps(document).encode()
     headers = [
         (b"content-type", CONTENT_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": document["status"], "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -1,10 +1,13 @@
 """The body limit where bodies come in: no more is read into memory, and the client hears why."""
 
+import asyncio
 import json
 
 import pytest
 
-from tests.live.conftest import Caller, rows
+from controlplane.asgi import application, handler
+from controlplane.common import bodies
+from tests.live.conftest import Caller, call, rows
 
 pytestmark = [pytest.mark.usefixtures("live"), pytest.mark.sqlite, pytest.mark.slow]
 MEMBERS = "/api/v1/tenants/research/members/"
@@ -45,3 +48,36 @@ async def test_broken_json_in_chunks_names_its_place(token):
     await caller.ask(b'{\n"user"', b": }")
     answer = (await caller.answer()).json()
     assert (answer["code"], answer["line"], answer["column"]) == ("malformed_json", 2, 9)
+
+
+async def test_body_that_arrives_too_slowly_is_given_up(token, monkeypatch):
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
+    caller = Caller(MEMBERS, token, "POST", **JSON, **{"content-length": "100"})
+    await caller.send_input({"type": "http.request", "body": b"{", "more_body": True})
+    answer = await caller.answer()
+    assert (answer.status, answer.json()["code"]) == (408, "body_timeout")
+
+
+async def test_slow_senders_keep_nobody_waiting(token, monkeypatch):
+    """Fewer requests at once than there are slow senders, and a quick one still gets through."""
+    monkeypatch.setattr(handler, "_turns", asyncio.Semaphore(2))
+    slow = [Caller(MEMBERS, token, "POST", **JSON, **{"content-length": "100"}) for _ in range(5)]
+    for caller in slow:
+        await caller.send_input({"type": "http.request", "body": b"{", "more_body": True})
+    assert (await call("/healthz")).status == 200
+    for caller in slow:
+        await caller.send_input({"type": "http.disconnect"})
+
+
+async def test_half_a_body_is_acted_on_by_nobody(token, monkeypatch):
+    asked = []
+
+    async def app(scope, receive, send):
+        asked.append(scope)
+
+    monkeypatch.setattr(application.application_mapping["http"], "app", app)
+    caller = Caller(MEMBERS, token, "POST", **JSON, **{"content-length": "100"})
+    await caller.send_input({"type": "http.request", "body": b"{", "more_body": True})
+    await caller.send_input({"type": "http.disconnect"})
+    await caller.wait(timeout=5)
+    assert asked == []
