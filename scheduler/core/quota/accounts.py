@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from scheduler.core.inputs.jobs import Ask
@@ -78,6 +80,17 @@ class Accounts:
     def add(self, ask: Ask, flavor: str, gpus: int) -> None:
         """Count `gpus` more (negative: fewer) for the ask's tenant, queue and user."""
         self._add(usage_group(ask, flavor), gpus)
+
+    @contextmanager
+    def without(self, totals: Totals) -> Iterator[None]:
+        """The accounts as if so many GPUs per group were not in use, until the context closes."""
+        for group, gpus in totals.items():
+            self._add(group, -gpus)
+        try:
+            yield
+        finally:
+            for group, gpus in reversed(totals.items()):
+                self._add(group, gpus)
 
     def _add(self, group: Group, gpus: int) -> None:
         tenant, queue, user, preemptible, flavor = group

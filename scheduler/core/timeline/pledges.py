@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from scheduler.core.calendar.ends import NEVER
 from scheduler.core.inputs.jobs import Ask
-from scheduler.core.quota.accounts import Accounts
+from scheduler.core.quota.accounts import Accounts, Totals, usage_group
 from scheduler.core.timeline.bookings import Booked
 
 
@@ -44,6 +44,7 @@ class Pledges:
         self._accounts = accounts
         self._uses = uses
         self._pledges: list[Pledge] = []
+        self._ended: dict[tuple[float, str], tuple[int, Totals]] = {}
 
     def pledge(self, booked: Booked, ask: Ask, flavor: str) -> None:
         """Keep what the booked job needs."""
@@ -96,11 +97,20 @@ class Pledges:
     def _fits_then(self, start: Use, pledge: Pledge, before: list[Pledge]) -> bool:
         """The exact check, at the pledge's own time."""
         moment = pledge.booked.claim.start
-        ended = [use for use in self._uses if use.until <= moment and use.flavor == start.flavor]
         active = [p.use for p in before if p.booked.claim.start <= moment < p.use.until]
-        gone = [Use(use.ask, use.flavor, -use.gpus, use.until) for use in ended]
-        with self._counted([*gone, *active, start]):
+        gone = self._ended_by(moment, start.flavor)
+        with self._accounts.without(gone), self._counted([*active, start]):
             return pledge.use.gpus <= self._accounts.room(pledge.use.ask, pledge.use.flavor)
+
+    def _ended_by(self, moment: float, flavor: str) -> Totals:
+        """GPUs per group of the jobs that have ended by then; uses added since are counted in."""
+        seen, totals = self._ended.get((moment, flavor), (0, {}))
+        for use in self._uses[seen:]:
+            if use.until <= moment and use.flavor == flavor:
+                group = usage_group(use.ask, flavor)
+                totals[group] = totals.get(group, 0) + use.gpus
+        self._ended[moment, flavor] = (len(self._uses), totals)
+        return totals
 
     @contextmanager
     def _counted(self, uses: list[Use]) -> Iterator[None]:
