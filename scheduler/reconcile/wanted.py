@@ -147,11 +147,10 @@ def wants_of(attempt: AttemptLife, pods: Pods, now: datetime) -> Wants:
 def _to_start(attempt: AttemptLife, pods: Pods, now: datetime) -> list[Action]:
     if not pods.may_start:
         return []
-    if any(not p.pod_uid for p in attempt.placements):
-        return [Launch(attempt.key)]
     actions: list[Action] = []
-    bindings = tuple(_bindings(attempt, pods))
-    if bindings:
+    if any(not p.pod_uid for p in attempt.placements):
+        actions.append(Launch(attempt.key))
+    elif bindings := tuple(_bindings(attempt, pods)):
         actions.append(Bind(attempt.key, bindings))
     if pods.check_start:
         waiting = tuple(

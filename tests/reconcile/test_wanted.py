@@ -80,6 +80,13 @@ def test_overdue_start_is_asked_about() -> None:
     assert [p.uid for p in check.pods] == ["u1"]
 
 
+def test_overdue_start_without_any_pod_is_asked_about_too() -> None:
+    launch, check = actions(starting(unmade(0), phase="placed"), check_start=True)
+    assert isinstance(launch, Launch)
+    assert isinstance(check, CheckStart)
+    assert check.pods == ()
+
+
 def stopping(*placements: Any, cause: str = "cancelled", **changes: Any) -> AttemptLife:
     return attempt(*placements, stop_cause=cause, stop_requested_at=at(90), **changes)
 
