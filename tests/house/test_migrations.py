@@ -1,0 +1,85 @@
+"""Migrations go back and forth without losing what people have entered."""
+
+from datetime import UTC, datetime
+
+import pytest
+from django.apps.registry import Apps
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
+OURS = ("common", "tenants", "queues", "scheduler")
+
+
+def _migrate(*targets: tuple[str, str | None]) -> Apps:
+    """Take the database to `targets` and return the models as they are there."""
+    executor = MigrationExecutor(connection)
+    executor.migrate(list(targets))
+    return executor.loader.project_state(
+        [target for target in targets if target[1] is not None]
+    ).apps
+
+
+def _latest() -> list[tuple[str, str | None]]:
+    return [
+        node for node in MigrationExecutor(connection).loader.graph.leaf_nodes() if node[0] in OURS
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_going_back_to_the_first_tables_and_forth_again_keeps_flavors_quotas_and_jobs():
+    newest = _latest()
+    try:
+        old = _migrate(("queues", "0002_initial"))
+        _enter(old)
+        new = _migrate(*newest)
+        flavor = new.get_model("queues", "Flavor").objects.get(name="h100")
+        quota = new.get_model("queues", "Quota").objects.get(flavor=flavor)
+        job = new.get_model("queues", "Job").objects.get()
+        assert (flavor.gpus_per_node, quota.nominal, quota.outside) == (0, 64, 0)
+        assert (job.name, job.phase, job.refused_message) == ("train", "pending", "")
+        again = _migrate(("queues", "0002_initial"))
+        assert again.get_model("queues", "Job").objects.get().name == "train"
+        assert again.get_model("queues", "Quota").objects.get().nominal == 64
+    finally:
+        _migrate(*newest)
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_every_migration_of_ours_can_be_taken_back_and_made_again():
+    newest = _latest()
+    try:
+        _migrate(*((app, None) for app in reversed(OURS)))
+        tables = connection.introspection.table_names()
+        assert not [name for name in tables if name.startswith(tuple(f"{app}_" for app in OURS))]
+    finally:
+        _migrate(*MigrationExecutor(connection).loader.graph.leaf_nodes())
+    assert "queues_job" in connection.introspection.table_names()
+    assert newest == _latest()
+
+
+def _enter(apps: Apps) -> None:
+    """A tenant with quota and one waiting job, as the first tables hold them."""
+    tenant = apps.get_model("tenants", "Tenant").objects.create(
+        slug="research", name="Research", created_at=NOW
+    )
+    user = apps.get_model("tenants", "User").objects.create(username="ravi")
+    cluster = apps.get_model("queues", "Cluster").objects.create(name="demo", created_at=NOW)
+    flavor = apps.get_model("queues", "Flavor").objects.create(
+        cluster=cluster, name="h100", resource_name="nvidia.com/gpu", model="NVIDIA-H100-80GB-HBM3"
+    )
+    apps.get_model("queues", "Quota").objects.create(tenant=tenant, flavor=flavor, nominal=64)
+    queue = apps.get_model("queues", "Queue").objects.create(
+        tenant=tenant, cluster=cluster, name="train", created_at=NOW
+    )
+    apps.get_model("queues", "Job").objects.create(
+        id="job_01J00000000000000000000000",
+        job8="j00000000",
+        tenant=tenant,
+        queue=queue,
+        user=user,
+        name="train",
+        submitted_at=NOW,
+    )
