@@ -23,6 +23,13 @@ class MemberForm(forms.Form):
     role = forms.ChoiceField(label=_("Role"), choices=TenantRole.choices, initial="submitter")
 
 
+class UnreadTextarea(forms.Textarea):
+    """A field of several lines that a refused form shows empty again: what was typed is secret."""
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        return super().get_context(name, None, attrs)
+
+
 class SecretForm(forms.Form):
     """A secret, new or written again."""
 
@@ -35,7 +42,7 @@ class SecretForm(forms.Form):
     kind = forms.ChoiceField(label=_("Kind"), choices=Secret.KINDS)
     value = forms.CharField(
         label=_("Value"),
-        widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
+        widget=UnreadTextarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
         help_text=_("Stored encrypted. Nobody can read it back, not even you."),
         strip=False,
     )

@@ -79,15 +79,6 @@ QUEUES: Mapping[str, Look] = {
     "closed": Look("cancelled", pgettext_lazy("queue", "closed")),
 }
 
-# What a pod is doing, in Kubernetes' words.
-PODS: Mapping[str, Look] = {
-    "Pending": Look("starting", pgettext_lazy("pod", "pending")),
-    "Running": Look("running", pgettext_lazy("pod", "running")),
-    "Succeeded": Look("succeeded", pgettext_lazy("pod", "succeeded")),
-    "Failed": Look("failed", pgettext_lazy("pod", "failed")),
-    "Unknown": Look("node_failure", pgettext_lazy("pod", "unknown")),
-}
-
 
 def job_look(phase: str, outcome: str | None) -> Look:
     """The look of a job: its outcome once it has one, else its phase."""

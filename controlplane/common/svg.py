@@ -1,4 +1,4 @@
-"""Small charts as SVG text: capacity bar, spark line, and the map of a cluster. Pure.
+"""Small charts as SVG text: capacity and usage bars, and the map of a cluster. Pure.
 
 Called by the template tags and by the map view. No `style` attribute ever (the content security
 policy forbids it): colours come from classes, sizes from attributes. Every text is escaped here.
@@ -90,21 +90,6 @@ def usage_bar(usage: Usage, label: str, height: int = 8) -> str:
     return (
         f'<svg class="cap" role="img" width="100%" height="{height}" '
         f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    )
-
-
-def spark_line(values: Sequence[float], label: str, width: int = 96, height: int = 20) -> str:
-    """A line of the last values, oldest first, with a dot at the newest; flat at 0 when empty."""
-    points = list(values) or [0.0]
-    top = max(*points, 1e-9) if len(points) > 1 else max(points[0], 1e-9)
-    step = width / max(len(points) - 1, 1)
-    dots = [(i * step, height - 1 - (v / top) * (height - 3)) for i, v in enumerate(points)]
-    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in dots)
-    x, y = dots[-1]
-    return (
-        f'<svg class="spark" role="img" width="{width}" height="{height}" '
-        f'aria-label="{escape(label)}"><path d="{path}"/>'
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.75"/></svg>'
     )
 
 

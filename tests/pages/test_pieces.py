@@ -30,7 +30,7 @@ def test_every_phase_outcome_and_ending_has_a_look():
 
 def test_every_look_has_a_glyph_in_the_sprite_and_a_colour():
     css = (ROOT / "static/css/pieces.css").read_text()
-    every = [looks.PHASES, looks.OUTCOMES, looks.ENDINGS, looks.NODES, looks.PODS]
+    every = [looks.PHASES, looks.OUTCOMES, looks.ENDINGS, looks.NODES, looks.QUEUES]
     for look in {look for table in every for look in table.values()}:
         assert f'id="s-{look.key}"' in SPRITE, look
         assert re.search(rf"\.st-{look.key}\b", css), look

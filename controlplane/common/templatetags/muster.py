@@ -25,6 +25,11 @@ from django.utils.translation import pgettext_lazy
 from controlplane.common import amounts, looks, sentences, svg
 
 register = template.Library()
+register.filter("count", amounts.count)
+register.filter("duration", amounts.duration)
+register.filter("memory", amounts.memory)
+register.filter("cores", amounts.cores)
+register.filter("moment", amounts.moment)
 
 
 @register.simple_tag
@@ -75,12 +80,6 @@ def queue_state(state_word: str) -> SafeString:
 
 
 @register.simple_tag
-def pod_state(phase: str) -> SafeString:
-    """The chip of a pod, by its Kubernetes phase."""
-    return chip(looks.PODS.get(phase) or looks.Look("off", phase))
-
-
-@register.simple_tag
 def why(
     code: str, numbers: Mapping[str, Any] | None = None, message: str = "", href: str = ""
 ) -> SafeString:
@@ -113,26 +112,6 @@ def event_words(event: Any) -> str:
 def event_glyph(event: Any) -> SafeString:
     """The shape before that line."""
     return glyph(sentences.event_look(event.kind, event.numbers).key)
-
-
-@register.simple_tag
-def check_word(check: str) -> str:
-    """What one of the planner's checks looks at."""
-    return str(looks.REASONS[check].kind) if check in looks.REASONS else check.replace("_", " ")
-
-
-@register.simple_tag
-def numbers_words(numbers: Mapping[str, Any]) -> str:
-    """Numbers without a sentence of their own: `needed 64, free 48`."""
-    known = {key: value for key, value in numbers.items() if value is not None}
-    said = looks.spoken(known)
-    return ", ".join(f"{key.replace('_', ' ')} {said[key]}" for key in known)
-
-
-@register.simple_tag
-def reason_word(code: str) -> str:
-    """The words of a reason, for filters and sentences."""
-    return str(looks.reason_look(code).word)
 
 
 @register.simple_tag
@@ -196,19 +175,6 @@ def map_key() -> SafeString:
             for css, used, word in MAP_KEY
         ),
     )
-
-
-@register.simple_tag
-def spark(values: list[float], label: str) -> SafeString:
-    """The spark line of some numbers, oldest first."""
-    return mark_safe(svg.spark_line(values, label))
-
-
-register.filter("count", amounts.count)
-register.filter("duration", amounts.duration)
-register.filter("memory", amounts.memory)
-register.filter("cores", amounts.cores)
-register.filter("moment", amounts.moment)
 
 
 @register.simple_tag
