@@ -15,9 +15,8 @@ def _migrate(*targets: tuple[str, str | None]) -> Apps:
     """Take the database to `targets` and return the models as they are there."""
     executor = MigrationExecutor(connection)
     executor.migrate(list(targets))
-    return executor.loader.project_state(
-        [target for target in targets if target[1] is not None]
-    ).apps
+    reached = [(app, name) for app, name in targets if name is not None]
+    return executor.loader.project_state(reached).apps
 
 
 def _latest() -> list[tuple[str, str | None]]:
