@@ -255,3 +255,12 @@ def test_platform_admin_sets_the_mode_of_a_cluster(scene, sign_in):
     assert "nothing starts there" in text
     assert Cluster.objects.get().mode == "paused"
     assert sign_in("admin").post(path, {"mode": "explode"}).status_code == 422
+
+
+def test_refused_secret_is_not_shown_again(scene, sign_in):
+    sent = {"name": "not a name!", "kind": "opaque", "value": "hunter2-hunter2"}
+    answer = sign_in("olivia").post("/tenants/research/secrets/", sent)
+    assert answer.status_code == 200
+    assert "not a name!" in answer.content.decode()
+    assert "hunter2" not in answer.content.decode()
+    assert not Secret.objects.filter(name="not a name!").exists()
