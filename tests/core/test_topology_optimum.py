@@ -4,6 +4,8 @@ import itertools
 import random
 from dataclasses import replace
 
+import pytest
+
 from scheduler.core.inputs.cluster import OutCause
 from scheduler.core.inputs.snapshot import Options
 from scheduler.core.planner import plan
@@ -145,6 +147,7 @@ def splits(need, room):
             yield (part, *rest)
 
 
+@pytest.mark.slow
 def test_batches_of_five_use_at_most_one_leaf_more_than_the_optimum():
     rng = random.Random(SEED + 1)
     differences = []
