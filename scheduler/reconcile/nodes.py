@@ -6,6 +6,7 @@ so that an unchanged cluster costs no statement.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import Any
 
 from controlplane.common import log
 from queues.models import Cluster
-from queues.services.catalogue import NodeSizes, record_node_sizes
+from queues.services.catalogue import NodeSizes, record_node_sizes, record_outside_use
 from scheduler.kube.seen import NodeSeen, PodSeen
 from scheduler.models import ForeignPod, Node
 from scheduler.reconcile.node_rows import Policy, columns_of, gpus_of
@@ -160,6 +161,11 @@ class NodeBook:
                 )
                 known.cordon_wanted = None
 
+    def flavor_of(self, name: str) -> int | None:
+        """The flavor's id of a node; None when it has none, or is not known."""
+        known = self._known.get(name)
+        return None if known is None else known.columns["flavor_id"]
+
     def with_wishes(self) -> list[str]:
         """Nodes of which people want something."""
         return [name for name, known in self._known.items() if known.cordon_wanted is not None]
@@ -204,10 +210,12 @@ def _larger(known: NodeSizes | None, columns: Mapping[str, Any]) -> NodeSizes:
 
 @dataclass(slots=True)
 class ForeignBook:
-    """Rows of pods that match no placement, by uid. `tenants`: namespace → tenant's id."""
+    """Rows of pods that match no placement, by uid. `tenants`: namespace → tenant's id.
+    `counted`: whether the tenants' quotas say what these pods use."""
 
     cluster: Cluster
     tenants: dict[str, int] = field(default_factory=dict)
+    counted: bool = False
     _known: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def load(self) -> None:
@@ -216,6 +224,19 @@ class ForeignBook:
             row.uid: _foreign_columns_of_row(row)
             for row in ForeignPod.objects.filter(cluster=self.cluster)
         }
+        self.counted = False
+
+    def count_use(self, nodes: NodeBook, now: datetime) -> None:
+        """Tell the quotas what pods in tenants' namespaces use beside Muster, if that changed."""
+        if self.counted:
+            return
+        used: dict[tuple[int, int], int] = defaultdict(int)
+        for columns in self._known.values():
+            flavor = nodes.flavor_of(columns["node"])
+            if columns["tenant_id"] is not None and flavor is not None:
+                used[columns["tenant_id"], flavor] += columns["gpus"]
+        record_outside_use(self.cluster, used, now)
+        self.counted = True
 
     def uids(self) -> set[str]:
         """Pods that have a row."""
@@ -248,6 +269,7 @@ class ForeignBook:
             if columns == before:
                 continue
             nodes |= {c["node"] for c in (before, columns) if c is not None}
+            self.counted = self.counted and not any(map(_takes_quota, (before, columns)))
             if columns is None:
                 removed.append(uid)
                 del self._known[uid]
@@ -286,6 +308,10 @@ def _foreign_columns_of_row(row: ForeignPod) -> dict[str, Any]:
         *("memory_mib", "labels", "terminating"),
     )
     return {name: getattr(row, name) for name in names}
+
+
+def _takes_quota(columns: Mapping[str, Any] | None) -> bool:
+    return columns is not None and columns["tenant_id"] is not None and columns["gpus"] > 0
 
 
 def namespace_tenants(slugs: Iterable[tuple[str, int]]) -> dict[str, int]:

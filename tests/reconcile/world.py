@@ -237,11 +237,13 @@ class World:
     def end_faults(self) -> None:
         self.sim.call(lambda sim: sim.faults.end_all())
 
-    def make_foreign_pod(self, node: str, gpus: int, name: str = "foreign") -> None:
+    def make_foreign_pod(
+        self, node: str, gpus: int, name: str = "foreign", namespace: str = "default"
+    ) -> None:
         """Somebody else's pod, bound around everybody."""
         self.api(
             "POST",
-            "/api/v1/namespaces/default/pods",
+            f"/api/v1/namespaces/{namespace}/pods",
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -252,10 +254,18 @@ class World:
                 "spec": {
                     "nodeName": node,
                     "restartPolicy": "Never",
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
                     "containers": [
                         {
                             "name": "main",
                             "image": "busybox",
+                            "securityContext": {
+                                "allowPrivilegeEscalation": False,
+                                "capabilities": {"drop": ["ALL"]},
+                            },
                             "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
                         }
                     ],
