@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from django.db import transaction
-
 from controlplane.common import log
 from scheduler.apply.estimates import write_estimates
 from scheduler.apply.fence import HeldLease, LeaseLostError, hold
@@ -23,6 +21,7 @@ from scheduler.core.memo import Memo
 from scheduler.core.planner import plan
 from scheduler.loop import metrics
 from scheduler.loop.lease import acquire, give_back, renew
+from scheduler.loop.silence import note_silence
 from scheduler.loop.timetable import next_due
 from scheduler.models import ClusterState
 from scheduler.snapshot.reading import consistent_reads
@@ -233,9 +232,10 @@ class ClusterLoop:
         changes: dict[str, object] = {"considered_at": now, "cycle_seq": kept.warm.seq}
         if cycle_seconds is not None:
             changes["cycle_ms"] = round(cycle_seconds * 1000)
-        with transaction.atomic():
+        with log.writing():
             hold(lease)
             ClusterState.objects.filter(cluster_id=self.cluster_id).update(**changes)
+            note_silence(self.cluster_id, self.cluster, now)
         kept.considered_at = now
 
     def _count(self, applied: Applied, seconds: float) -> None:

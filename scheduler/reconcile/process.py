@@ -47,7 +47,8 @@ Identity = tuple[str, object]
 
 # Many observations come at once: a tick a moment later takes them together.
 GATHER_SECONDS = 0.01
-LONGEST_WAIT_SECONDS = 15.0
+# Often enough to say every ten seconds that the cluster is looked after (tick.HEARD_SECONDS).
+LONGEST_WAIT_SECONDS = 10.0
 FOLLOW_SECONDS = 5.0
 FIRST_DATABASE_DELAY_SECONDS = 0.2
 LONGEST_DATABASE_DELAY_SECONDS = 5.0

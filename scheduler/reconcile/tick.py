@@ -36,7 +36,8 @@ MOST_CHANGES = 200
 MOST_ATTEMPTS = 25
 # Nothing should be missed; if something is, it is found within a minute.
 FULL_PASS_SECONDS = 60.0
-HEARD_SECONDS = 30.0
+# Others take a cluster for unreachable when nothing is heard of it for 30 s (scheduler.loop.silence).
+HEARD_SECONDS = 10.0
 LEFT_ALONE_SECONDS = 60.0
 # Events without a job or a node that say nothing of mode, levels, flavors, tenants or quotas.
 _BESIDE_POLICY = (
@@ -195,6 +196,8 @@ class Ticker:
     def _reload_policy(self) -> None:
         before = self.books.policy
         self.books.load_policy()
+        # Quotas and flavors may be new: what strangers use counts against them, too.
+        self.books.foreign.counted = False
         if self.books.policy != before:
             self._keys.update(dict.fromkeys(self.books.ledger.attempts))
             self.books.view.doubt_everything()
@@ -215,6 +218,7 @@ class Ticker:
         self._keys.update(dict.fromkeys(k for k in changes.pods.values() if k is not None))
         actions += self._take_attempts(now, busy)
         actions += self._take_strangers(changes, now)
+        books.foreign.count_use(books.nodes, now)
         return self._orders(actions, now)
 
     def _begin_full_pass(self, now: datetime) -> None:
@@ -232,6 +236,7 @@ class Ticker:
         books = self.books
         changed, rebooted = books.nodes.write(changes.nodes, books.view.nodes, books.policy, now)
         release_after_reboot(books, rebooted, now)
+        books.foreign.counted = books.foreign.counted and not changed
         for node in changed:
             self._keys.update(dict.fromkeys(books.ledger.on_node(node)))
         looked_at = {*changes.nodes, *self._nodes}
@@ -340,17 +345,24 @@ class Ticker:
         )
 
     def _write_standing(self, now: datetime) -> None:
-        """The watch's state when it changes, and that it was heard every half minute."""
+        """The watch's state when it changes, and every ten seconds that it is still so.
+
+        A live watch may have nothing to tell; that the process looks after it is what `heard_at` says.
+        The loop writes `unreachable` over the state of a process that has fallen silent: that row, not
+        our memory, says whether there is news.
+        """
         standing = self._standing
         if standing is None:
             return
+        heard = now if standing.state is WatchState.LIVE else standing.last_heard
+        shown = _shown(standing)
         before = self._written
-        heard = standing.last_heard
-        same = before is not None and before[0] == _shown(standing)
-        if same and not _is_newer(heard, before[1] if before else None):
+        if before and before[0] == shown and not _is_newer(heard, before[1]):
             return
+        cluster = self.books.cluster
+        was = ClusterState.objects.filter(cluster=cluster).values_list("watch", flat=True).first()
         ClusterState.objects.update_or_create(
-            cluster=self.books.cluster,
+            cluster=cluster,
             defaults={
                 "watch": standing.state.value,
                 "watch_since": standing.since,
@@ -358,18 +370,21 @@ class Ticker:
                 "heard_at": heard,
             },
         )
-        self._written = (_shown(standing), heard)
-        if not same:
-            log.record(
-                log.NewEvent(
-                    kind="cluster.watch",
-                    at=now,
-                    cluster=self.books.cluster.name,
-                    actor=ACTOR,
-                    message=standing.problem,
-                    numbers={"state": standing.state.value},
-                )
+        self._written = (shown, heard)
+        if before is None or before[0] != shown or was != standing.state.value:
+            self._tell_standing(standing, now)
+
+    def _tell_standing(self, standing: Standing, now: datetime) -> None:
+        log.record(
+            log.NewEvent(
+                kind="cluster.watch",
+                at=now,
+                cluster=self.books.cluster.name,
+                actor=ACTOR,
+                message=standing.problem,
+                numbers={"state": standing.state.value},
             )
+        )
 
 
 def _shown(standing: Standing) -> str:

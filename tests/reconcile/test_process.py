@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.common.models import Event
 from queues.lifecycle import EndedBy
-from queues.models import Cluster, Job, Placement
+from queues.models import Cluster, Job, Placement, Quota
 from queues.services.attempts import stop_attempt
 from scheduler.kube.seen import PodSeen
 from scheduler.logstore import LogKey
@@ -210,6 +211,35 @@ def test_kubelet_refusal_is_a_placement_miss(live: World) -> None:
     assert seats_of(job) == 0
     foreign = live.until(lambda: ForeignPod.objects.filter(node="gpu-00002").first())
     assert foreign.gpus == 4
+
+
+def test_quotas_tell_what_pods_in_the_tenants_namespace_use_beside_muster(live: World) -> None:
+    outside = Quota.objects.filter(tenant__slug="research").values_list("outside", flat=True)
+    live.until_phase(live.submit(replicas=1, run_seconds=1), "finished")
+    assert outside.get() == 0
+    live.make_foreign_pod("gpu-00001", 2, name="by-hand", namespace="muster-research")
+    live.make_foreign_pod("gpu-00001", 1, name="elsewhere")
+    live.until(lambda: outside.get() == 2)
+    live.stop()
+    Quota.objects.update(outside=7)  # as written by a process that then died
+    live.start()
+    live.until(lambda: outside.get() == 2)
+    live.api("DELETE", "/api/v1/namespaces/muster-research/pods/by-hand")
+    live.until(lambda: outside.get() == 0)
+
+
+def test_process_says_that_it_is_there_and_takes_back_what_was_said_in_its_silence(
+    live: World,
+) -> None:
+    state = live.until(lambda: ClusterState.objects.filter(watch="live").first())
+    ClusterState.objects.update(watch="unreachable")  # as the loop does
+    live.forward(11)
+    heard = live.until(
+        lambda: ClusterState.objects.filter(watch="live", heard_at__gt=state.heard_at).first()
+    )
+    assert (heard.heard_at - state.heard_at).total_seconds() >= 10
+    event = Event.objects.filter(kind="cluster.watch").latest("seq")
+    assert event.numbers == {"state": "live"}
 
 
 def test_lost_node_is_unknown_then_ends_the_attempt_and_keeps_its_seats(live: World) -> None:

@@ -33,7 +33,9 @@ def make_world(
 ) -> World:
     """A cluster `demo` in mode schedule with `nodes` nodes of 8 H100, and queues research/train, vision/train."""
     cluster = Cluster.objects.create(name="demo", mode="schedule", created_at=NOW)
-    ClusterState.objects.create(cluster=cluster, watch="live", watch_since=NOW, heard_at=NOW)
+    # As if the cluster process were there for as long as any test's clock runs.
+    heard_at = NOW + timedelta(days=365)
+    ClusterState.objects.create(cluster=cluster, watch="live", watch_since=NOW, heard_at=heard_at)
     for position, name in enumerate(("spine", "leaf")):
         Level.objects.create(
             cluster=cluster, name=name, node_label=f"net.example/{name}", position=position

@@ -139,6 +139,27 @@ def test_waiting_verdict_is_never_older_than_ten_seconds(world: World, loop: Clu
         assert NOW + timedelta(seconds=second) - considered_at < timedelta(seconds=10)
 
 
+def test_cluster_of_which_nothing_is_heard_starts_nothing_until_its_process_is_back(
+    world: World, loop: ClusterLoop
+) -> None:
+    ClusterState.objects.update(heard_at=NOW)
+    loop.tick(NOW + timedelta(seconds=30))
+    assert ClusterState.objects.get().watch == "live"
+    loop.tick(NOW + timedelta(seconds=36))
+    assert ClusterState.objects.get().watch == "unreachable"
+    job = rows.add_job(world)
+    loop.tick(NOW + timedelta(seconds=37))
+    job.refresh_from_db()
+    assert (job.phase, job.reason_code) == ("pending", "cluster_unreachable")
+    told = Event.objects.filter(kind="cluster.watch")
+    assert [event.actor for event in told] == ["scheduler"]
+    with log.writing():
+        ClusterState.objects.update(watch="live", heard_at=NOW + timedelta(seconds=40))
+        log.record(log.NewEvent(kind="cluster.watch", at=NOW, cluster="demo"))
+    loop.tick(NOW + timedelta(seconds=45))
+    assert phase_of(job) == "placed"
+
+
 def test_begin_time_and_backoff_end_without_an_event(world: World, loop: ClusterLoop) -> None:
     later = rows.add_job(world, begin_at=NOW + timedelta(seconds=20))
     resting = rows.add_job(world, backoff_until=NOW + timedelta(seconds=10))
