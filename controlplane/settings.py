@@ -252,7 +252,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_DEFAULT_QUEUE = "general"
-CELERY_TASK_ROUTES = {"scheduler.tasks.*": {"queue": "scheduler"}}
+CELERY_TASK_ROUTES = {"scheduler.tasks.nudge_clusters": {"queue": "scheduler"}}
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 BROKER_FOLDER = VAR / "broker"
@@ -280,6 +280,11 @@ CELERY_BEAT_SCHEDULE = {
     },
     "prune": {
         "task": "queues.tasks.prune_old_rows",
+        "schedule": 3600.0,
+        "options": {"expires": 600},
+    },
+    "prune-logs": {
+        "task": "scheduler.tasks.prune_old_logs",
         "schedule": 3600.0,
         "options": {"expires": 600},
     },

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 
 KEPT_BYTES = 1024 * 1024
@@ -73,6 +77,20 @@ class LogStore:
         """Forget all logs of a job; absent is done."""
         example = self.path(LogKey(tenant, job, 0, "x", 0))
         shutil.rmtree(example.parent.parent, ignore_errors=True)
+
+    def lives(self, tenant: str) -> Iterator[tuple[str, int, datetime]]:
+        """(job, attempt, last written) of every attempt of a tenant that logs are kept of."""
+        for folder in self.root.glob(f"{escape(tenant)}/*/*"):
+            if folder.name.isdecimal():
+                written = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+                yield folder.parent.name, int(folder.name), written
+
+    def remove_attempt(self, tenant: str, job: str, attempt: int) -> None:
+        """Forget all logs of an attempt; absent is done."""
+        folder = self.path(LogKey(tenant, job, attempt, "x", 0)).parent
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # other attempts' logs are still there
+            folder.parent.rmdir()
 
 
 def last_bytes(text: bytes, limit: int = KEPT_BYTES) -> bytes:
