@@ -139,8 +139,11 @@ async def _live(source: LogSource, cursor: int, limit_bytes: int) -> LogPage:
                 seen += len(piece)
                 if len(found) >= limit_bytes or seen > MOST_LIVE_BYTES:
                     break
-    except (NotFound, BadRequest):
-        return LogPage("", cursor, cursor, ended=False)  # not started yet, or gone in this moment
+    except NotFound:
+        return LogPage("", cursor, cursor, ended=False)  # gone in this moment: the kept file comes
+    except BadRequest:
+        # The container has not started; one that has ended so never will.
+        return LogPage("", cursor, cursor, ended=source.ended)
     except (KubeError, CredentialsError) as error:
         raise _unreachable() from error
     if seen < cursor:

@@ -11,6 +11,7 @@ from django.db import connections
 from django.test import AsyncClient
 
 from queues.models import Attempt, Job, Placement
+from scheduler.kube.errors import BadRequest
 from scheduler.logstore import LogKey, LogStore
 from scheduler.services.logs import find_source, read_page, web_credentials
 from scheduler.simcluster.background import ThreadedSimCluster
@@ -123,6 +124,26 @@ def test_log_of_a_pod_that_has_not_started_is_empty_and_not_ended(world: World) 
     job = ended_job(world, pod_uid="", started_at=None, ended_at=None, gone_at=None)
     answer = get("ravi", job).json()
     assert (answer["text"], answer["next"], answer["ended"]) == ("", 0, False)
+
+
+def test_log_of_a_container_that_could_not_be_started_has_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with ThreadedSimCluster(uniform_profile(1)) as sim:
+        monkeypatch.setenv("KUBECONFIG", sim.kubeconfig)
+        web_credentials.cache_clear()
+        monkeypatch.setattr("scheduler.services.logs.follow_log", _refused)
+        failed = ended_job(world, gone_at=None, exit_code=128)
+        assert get("ravi", failed).json()["ended"] is True
+        Placement.objects.update(ended_at=None, exit_code=None)
+        assert get("ravi", failed).json()["ended"] is False
+    web_credentials.cache_clear()
+
+
+async def _refused(*_pod: object, **_how: object) -> AsyncIterator[bytes]:
+    """What the kubelet says of a container that does not run."""
+    raise BadRequest('container "main" in pod "pod-0" is not available', code=400)
+    yield b""
 
 
 @pytest.mark.slow
