@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.common.live import Viewer
+from controlplane.common.live import EVERY, Heard, Viewer
 from queues.lifecycle import Phase
 from queues.live import MANY, MOST_ROWS
 from queues.live import TOPICS as QUEUE_TOPICS
@@ -71,6 +71,12 @@ def test_job_that_leaves_the_queue_moves_the_others_up(world, place):
 def test_lists_load_themselves_again_when_too_much_has_changed(world, place, rows):
     rendered = TOPICS["jobs"].render(viewer(world, "ravi"), "", frozenset(rows))
     assert [fragment.target for fragment in rendered.fragments] == ["#jobs-changed"]
+
+
+def test_event_about_a_class_of_jobs_reaches_lists_and_every_open_job():
+    heard = Heard(1, "jobs.reason", "research", job="", cluster="demo", node="", user=None)
+    assert set(TOPICS["jobs"].changes(heard)) == {("", MANY), ("research", MANY)}
+    assert set(TOPICS["job"].changes(heard)) == {(EVERY, MANY)}
 
 
 def test_rendering_costs_the_same_for_any_number_of_rows(
