@@ -39,6 +39,9 @@ REFUSED_PREFIX = "OutOf"
 DEADLINE_REASON = "DeadlineExceeded"
 # The runtime could not execute the command: the image or the command is wrong.
 START_ERRORS = frozenset({"StartError", "ContainerCannotRun"})
+# Nobody saw the program end: the node was rebooted under it (containerd,
+# internal/cri/server/container_status.go), or the kubelet forgot it (pkg/kubelet/status).
+UNSEEN_REASONS = frozenset({"Unknown", "ContainerStatusUnknown"})
 # Waiting for ever unless somebody mends image, secret or command.
 WAITING_ERRORS = frozenset(
     {
@@ -99,7 +102,9 @@ def end_of(reason: str, exit_code: int | None) -> End:
         return End.REFUSED
     if reason in START_ERRORS:
         return End.NOT_STARTED
-    return End.LOST if exit_code is None else End.EXIT
+    if exit_code is None or reason in UNSEEN_REASONS:
+        return End.LOST
+    return End.EXIT
 
 
 def is_waiting_error(reason: str) -> bool:

@@ -35,6 +35,8 @@ from tests.reconcile.lives import (
         ("StartError", 128, End.NOT_STARTED),
         ("Evicted", None, End.LOST),
         ("", None, End.LOST),
+        ("Unknown", 255, End.LOST),
+        ("ContainerStatusUnknown", 137, End.LOST),
     ],
 )
 def test_row_tells_the_end_again(reason: str, exit_code: int | None, end: End) -> None:
@@ -73,6 +75,19 @@ def test_what_the_kubelet_says_counts_before_exit_codes(reason: str) -> None:
     story = tell(pod(0, killed, phase="Failed", reason=reason), at(5))
     assert story.end is end_of(reason, None)
     assert story.exit_code is None
+
+
+@pytest.mark.parametrize(("reason", "code"), [("Unknown", 255), ("ContainerStatusUnknown", 137)])
+def test_pod_whose_node_was_rebooted_under_it_is_lost_and_has_no_exit_code(
+    reason: str, code: int
+) -> None:
+    unseen = container("terminated", exit_code=code, reason=reason, finished_at=at(4))
+    life = attempt(running(0), running(1))
+    story = tell(pod(0, unseen, phase="Failed"), at(5))
+    assert (story.end, story.exit_code, story.reason) == (End.LOST, None, reason)
+    take(life, pod(0, unseen, phase="Failed"))
+    row = life.placements[0]
+    assert (row.end, row.exit_code, row.end_reason) == (End.LOST, None, reason)
 
 
 def test_disrupted_pod_is_lost() -> None:
