@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from scheduler.core.inputs.snapshot import Options, Snapshot
 from scheduler.core.invariants import check_plan
 from scheduler.core.outputs import Plan, Start
 from scheduler.core.planner import plan
+from scheduler.core.reasons import Number
 from scheduler.core.resources import Amount
 
 NOW = 1_700_000_000.0
@@ -114,6 +116,13 @@ def started(made: Plan) -> list[str]:
 def start_of(made: Plan, name: str) -> Start:
     """The start of one job."""
     return next(start for start in made.starts if start.job == name)
+
+
+def numbers_of(made: Plan, name: str) -> Mapping[str, Number]:
+    """The numbers of one waiting job's dominant reason."""
+    reason = made.reason_of(name)
+    assert reason is not None
+    return reason.numbers
 
 
 def code_of(made: Plan, name: str) -> str | None:

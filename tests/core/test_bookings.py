@@ -19,6 +19,7 @@ from tests.core.builders import (
     fabric,
     gang,
     job,
+    numbers_of,
     planned,
     role,
     running,
@@ -101,7 +102,7 @@ def test_without_backfill_the_head_blocks_all_behind_it():
     made = planned(given, EXACT)
     assert started(made) == []
     assert code_of(made, "short") == "higher_priority_ahead"
-    assert made.reason_of("short").numbers["first_job"] == "head"
+    assert numbers_of(made, "short")["first_job"] == "head"
 
 
 def test_conservative_books_for_every_blocked_job_and_delays_none():

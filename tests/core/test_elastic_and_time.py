@@ -112,12 +112,13 @@ def test_month_long_job_stops_for_each_weekly_window_and_returns():
     moments = []
     for _ in range(4):
         start = start_of(planned(given, EXACT), "month")
-        moments.append(
-            (given.now - NOW, start.planned_stop_at - NOW, start.planned_return_at - NOW)
-        )
-        inside = replace(given, now=start.planned_return_at - 60)
+        stops, returns = start.planned_stop_at, start.planned_return_at
+        assert stops is not None
+        assert returns is not None
+        moments.append((given.now - NOW, stops - NOW, returns - NOW))
+        inside = replace(given, now=returns - 60)
         assert code_of(planned(inside, EXACT), "month") == "waiting_for_maintenance"
-        given = replace(given, now=start.planned_return_at)
+        given = replace(given, now=returns)
     expected = [
         ((i * WEEK + 7_200) if i else 0.0, (i + 1) * WEEK - 180, (i + 1) * WEEK + 7_200)
         for i in range(4)

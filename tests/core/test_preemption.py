@@ -17,6 +17,7 @@ from tests.core.builders import (
     code_of,
     fabric,
     job,
+    numbers_of,
     planned,
     role,
     running,
@@ -217,8 +218,8 @@ def test_freed_capacity_is_kept_for_the_preemptor():
     assert started(second) == []
     assert evicted(second) == []
     assert code_of(second, "high") == "waiting_for_preempted"
-    reason = second.reason_of("high")
-    assert (reason.numbers["stopping_jobs"], reason.numbers["free_at"]) == (1, NOW + 30)
+    numbers = numbers_of(second, "high")
+    assert (numbers["stopping_jobs"], numbers["free_at"]) == (1, NOW + 30)
     last = planned(replace(between, running=(rest,), holds=second.holds))
     assert started(last) == ["high"]
     assert last.holds == ()
@@ -244,7 +245,7 @@ def test_eviction_not_yet_signalled_is_withdrawn_when_its_preemptor_goes():
 def test_checkpoint_grace_is_part_of_the_hold():
     low = runs("low", *FULL, priority=100, checkpoint=Checkpoint(600.0, 120.0))
     made = planned(world(wants("high", 2, priority=900), running_jobs=(low,)))
-    assert made.reason_of("high").numbers["free_at"] == NOW + 150
+    assert numbers_of(made, "high")["free_at"] == NOW + 150
 
 
 def after_evictions(given, made):

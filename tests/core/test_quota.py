@@ -152,6 +152,7 @@ def test_nested_cohorts_pool_what_is_not_kept_local():
     ]
     tree = build_tree(rows, leaves)
     a, b = tree["a"], tree["b"]
+    assert a.parent is not None
     # a keeps 2; mid sees 6, keeps 3 and lends 3; root has 10 + 3 + 4.
     assert (a.local, a.parent.subtree, a.parent.local, b.root.subtree) == (2, 6, 3, 17)
     assert (a.potential(), b.potential()) == (13, 17)

@@ -12,6 +12,7 @@ from scheduler.core.whatif import simulate
 from tests.core.builders import (
     NOW,
     ask,
+    code_of,
     fabric,
     gang,
     job,
@@ -113,7 +114,7 @@ def test_closed_queue_is_told_to_a_new_job():
 
 def test_job_beyond_the_plans_budget_is_not_yet_considered():
     made = planned(snapshot(NODES, gang("a", 1, age=1), gang("j", 1)), Options(max_starts=1))
-    assert made.reason_of("j").code == ReasonCode.NOT_YET_CONSIDERED
+    assert code_of(made, "j") == ReasonCode.NOT_YET_CONSIDERED
 
 
 def test_every_code_has_a_fixture():

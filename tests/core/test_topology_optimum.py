@@ -57,8 +57,8 @@ def best_answer(given, replicas, gpus):
     levels = [lambda n: n, lambda n: where[n], lambda n: where[n][:1], lambda n: ()]
     for position, domain_of in enumerate(levels):
         answers = []
-        for _, members in itertools.groupby(sorted(cap, key=domain_of), key=domain_of):
-            members = list(members)
+        for _, gathered in itertools.groupby(sorted(cap, key=domain_of), key=domain_of):
+            members = list(gathered)
             if sum(cap[m] for m in members) < replicas:
                 continue
             if position == 0:
@@ -106,7 +106,7 @@ def leaves_used(where, names):
 def least_leaves(given, sizes):
     """The least total of leaves over all gangs, by search over splits of whole nodes."""
     where = paths(given)
-    free = {}
+    free: dict[tuple[str, ...], int] = {}
     for name, gpus in free_of(given).items():
         if gpus == 8:
             free[where[name]] = free.get(where[name], 0) + 1

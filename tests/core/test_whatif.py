@@ -23,6 +23,7 @@ def test_simulation_starts_now_with_placement_and_quota():
 def test_simulation_queues_with_its_reason():
     given = snapshot(NODES, running=(running("r", ("n-0-0-00", 8)),))
     answer = simulate(given, gang("new", 4))
+    assert answer.reason is not None
     assert (answer.verdict, str(answer.reason.code)) == ("queued", "waiting_for_nodes")
 
 
@@ -33,6 +34,7 @@ def test_simulation_says_never():
 def test_closed_queue_takes_no_new_job():
     given = replace(snapshot(NODES), queues=(Queue("t/train", "t", QueueState.CLOSED),))
     answer = simulate(given, gang("new", 1))
+    assert answer.reason is not None
     assert (answer.verdict, str(answer.reason.code)) == ("never", "queue_closed")
 
 

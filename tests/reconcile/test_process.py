@@ -237,6 +237,8 @@ def test_process_says_that_it_is_there_and_takes_back_what_was_said_in_its_silen
     heard = live.until(
         lambda: ClusterState.objects.filter(watch="live", heard_at__gt=state.heard_at).first()
     )
+    assert heard.heard_at is not None
+    assert state.heard_at is not None
     assert (heard.heard_at - state.heard_at).total_seconds() >= 10
     event = Event.objects.filter(kind="cluster.watch").latest("seq")
     assert event.numbers == {"state": "live"}

@@ -205,12 +205,12 @@ def greedily_packed(runs, leaf_of):
         [(run.started_at, 1, i) for i, run in enumerate(runs)]
         + [(run.ended_at, 0, i) for i, run in enumerate(runs)]
     )
-    held = {}
+    held: dict[int, list[str]] = {}
     for _, is_start, i in events:
         if not is_start:
             free.update(held[i])
             continue
-        by_leaf = {}
+        by_leaf: dict[str, list[str]] = {}
         for name in sorted(free):
             by_leaf.setdefault(leaf_of[name], []).append(name)
         ordered = sorted(by_leaf.values(), key=lambda names: (-len(names), names))
