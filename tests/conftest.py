@@ -14,6 +14,8 @@ from tests.e2e.stack import Stack, attached_demo, running_demo
 from tests.services.binaries import chromium, runs_in_ci, services_missing
 from tests.services.session import Session, current_session, end_session, ensure_services
 
+# Each renders whole pages for many people: together they take as long as all other fast tests.
+PAGES = Path(__file__).parent / "pages"
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server", "django_db_setup"}
 
 
@@ -29,9 +31,12 @@ def _needs_database(item: pytest.Item) -> bool:
     return item.get_closest_marker("django_db") is not None or bool(fixtures & DATABASE_FIXTURES)
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On SQLite run only what is meant to; say what a machine lacks."""
+    for item in items:
+        if PAGES in item.path.parents:
+            item.add_marker(pytest.mark.slow)
     on_sqlite = current_session().database == "sqlite"
     chosen = os.environ.get("TEST_DATABASE") == "sqlite"
     missing = ", ".join(services_missing())
