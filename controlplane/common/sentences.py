@@ -19,7 +19,7 @@ EVENT_WORDS: Mapping[str, Promise] = {
     "attempt.started": _("Attempt {attempt} has started"),
     "attempt.stopping": _("Asked to stop ({cause}), with {grace_seconds} to save"),
     "attempt.ended": _("Attempt {attempt} ended ({ended_by})"),
-    "placement.released": _("{pods} pods are gone, {gpus} GPUs are free again"),
+    "placement.released": _("Pods gone: {pods}. GPUs free again: {gpus}"),
     "attempt.unknown": _("Its node is not heard of"),
     "attempt.known_again": _("Its node is heard of again"),
     "node.cordoned": _("Cordoned"),

@@ -218,12 +218,20 @@ ECHOES = ("attempt.started", "attempt.pods")
 def _events(actor: Actor, job: Job) -> list[Event]:
     """What happened, newest first; of two events that tell the same only the fuller one."""
     rows = events_visible_to(actor).filter(job=job.pk).exclude(kind__in=ECHOES)
-    return [event for event in rows.order_by("-seq")[:EVENTS_SHOWN] if not _is_echo(event)]
+    told = [event for event in rows.order_by("-seq")[:EVENTS_SHOWN] if not _is_echo(event)]
+    stopped_for = ""
+    for event in reversed(told):
+        if event.kind == "attempt.stopping":
+            stopped_for = event.message
+        elif event.kind == "attempt.ended" and event.message == stopped_for:
+            event.message = ""  # why is told at the stop, and again as the job's end
+    return told
 
 
 def _is_echo(event: Event) -> bool:
-    """A phase of which `attempt.placed` has told already."""
-    return event.kind == "job.phase" and event.numbers.get("to") == Phase.PLACED
+    """A phase of which `attempt.placed` or `attempt.stopping` tells more."""
+    told = (Phase.PLACED, Phase.STOPPING)
+    return event.kind == "job.phase" and event.numbers.get("to") in told
 
 
 def _limit(job: Job) -> str:

@@ -40,6 +40,9 @@ def log_tail(job: Job, placement: Placement, attempt_number: int) -> LogTail:
     stored = _stored(key)
     if stored is not None:
         return stored
+    over = placement.ended_at is not None or placement.gone_at is not None
+    if over and placement.started_at is None:
+        return LogTail("", final=True, trouble="never_started")
     if placement.gone_at is not None:
         return LogTail("", final=True, trouble="gone")
     if placement.started_at is None:

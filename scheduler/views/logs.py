@@ -20,6 +20,7 @@ from tenants.views.shell import page
 
 TROUBLES: dict[str, str | Promise] = {
     "gone": _("Nothing was kept of this replica's log: its pod was gone before it could be read."),
+    "never_started": _("The replica never started: there is no log."),
     "not_started": _("The replica has not started yet; its log appears here by itself."),
     "unreachable": _("Kubernetes gives no log at the moment; trying again."),
     "": "",

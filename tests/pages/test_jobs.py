@@ -3,8 +3,10 @@
 import re
 
 import pytest
+from django.utils import timezone
 
-from queues.models import Job
+from controlplane.common import log
+from queues.models import Job, Placement
 from tests.pages.scene import add_jobs
 
 # Session, user, memberships, rail; what the page itself needs; the event number that it is as new as.
@@ -127,6 +129,35 @@ def test_log_lines_come_without_anything_round_them(sign_in, scene):
     text = sign_in("ravi").get(f"/jobs/{job.pk}/log/?lines=1").content.decode()
     assert text.startswith('<span class="lines"')
     assert text.endswith("</span>")
+
+
+def test_log_of_a_replica_that_never_started_is_not_waited_for(sign_in, scene):
+    job = scene.jobs["probe-nccl"]
+    Placement.objects.filter(attempt__job=job).update(started_at=None)
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/log/").content.decode()
+    assert "The replica never started" in text
+    assert 'hx-trigger="load delay:2s"' not in text
+
+
+def test_timeline_tells_once_why_a_job_was_stopped(sign_in, scene):
+    job, at = scene.jobs["probe-nccl"], timezone.now()
+    with log.writing():
+        for kind, numbers in (
+            ("job.phase", {"to": "stopping"}),
+            ("attempt.stopping", {"cause": "failed", "grace_seconds": 30}),
+            ("attempt.ended", {"attempt": 1, "ended_by": "failed"}),
+            ("placement.released", {"pods": 1, "gpus": 8}),
+        ):
+            told = "" if kind == "placement.released" else "the disk is full"
+            log.record(
+                log.NewEvent(
+                    kind=kind, at=at, tenant="research", job=job.pk, message=told, numbers=numbers
+                )
+            )
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
+    assert text.count("the disk is full") == 1
+    assert "Attempt 1 ended (failed)" in text
+    assert "Pods gone: 1. GPUs free again: 8" in text
 
 
 def test_cancel_ends_a_waiting_job_and_says_so(sign_in, scene):
