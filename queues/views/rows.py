@@ -58,10 +58,10 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job runs: in a few words, and on which flavor."""
+    """Where a job runs: in a few words, and on which GPU model."""
 
     words: str
-    flavor: str
+    model: str
 
 
 def with_row_parts(jobs: QuerySet[Job]) -> QuerySet[Job]:
@@ -142,7 +142,7 @@ def _places(jobs: Iterable[Job]) -> dict[str, Place]:
         return {}
     rows = (
         Placement.objects.filter(attempt__job_id__in=active, attempt__ended_at__isnull=True)
-        .values("attempt__job_id", "attempt__flavor__name")
+        .values("attempt__job_id", "attempt__flavor__model")
         .annotate(
             nodes=Count("node", distinct=True),
             first=Min(KT("domains__leaf")),
@@ -151,7 +151,7 @@ def _places(jobs: Iterable[Job]) -> dict[str, Place]:
         )
     )
     return {
-        row["attempt__job_id"]: Place(_place(row), row["attempt__flavor__name"] or "")
+        row["attempt__job_id"]: Place(_place(row), row["attempt__flavor__model"] or "")
         for row in rows
     }
 
@@ -166,7 +166,7 @@ def _place(row: Mapping[str, Any]) -> str:
 
 
 def _model(job: Job, said: Said | None, place: Place | None) -> str:
-    """The flavor that it has got, else the one that its reason speaks of, else the models asked for."""
+    """The model that it has got, else those asked for, else the flavor that its reason speaks of."""
     spoken_of = str(said.numbers.get("flavor") or "") if said else ""
     asked = ", ".join(short_model(str(model)) for model in job.gpu_model)
-    return (place.flavor if place else "") or asked or spoken_of
+    return (short_model(place.model) if place else "") or asked or spoken_of
