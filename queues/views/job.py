@@ -19,6 +19,7 @@ from controlplane.common.models import Event
 from queues.lifecycle import Phase
 from queues.models import Attempt, Job, Placement
 from queues.selectors.jobs import job_of
+from queues.selectors.placements import first_failed, was_stopped
 from queues.selectors.waiting import waiting_of
 from queues.views.jobs import ACTIONS
 from queues.views.rows import JobRow, gpus_of, job_rows, shape_of
@@ -133,8 +134,7 @@ def _placements(attempt: Attempt | None) -> list[Placement]:
 
 
 def _ranks(placements: Sequence[Placement]) -> list[Rank]:
-    failed = [p for p in placements if p.exit_code not in (None, 0) and p.ended_at]
-    first = min(failed, key=lambda p: (p.ended_at, p.rank), default=None)
+    first = first_failed(placements)
     return [
         Rank(p, *_replica_state(p), failed_first=first is not None and p.pk == first.pk)
         for p in placements
@@ -145,7 +145,8 @@ def _replica_state(p: Placement) -> tuple[str, str]:
     """Glyph and words of a replica, from what was seen of its pod."""
     if p.exit_code is not None:
         word = _("exit {code}").format(code=p.exit_code)
-        return ("succeeded", word) if p.exit_code == 0 else ("failed", word)
+        glyph = "succeeded" if p.exit_code == 0 else "cancelled" if was_stopped(p) else "failed"
+        return glyph, word
     if p.ended_at or p.gone_at:
         return "node_failure", p.end_reason or _("gone")
     if p.delete_requested_at:

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.common.errors import NotVisibleError, UnavailableError
 from queues.models import Attempt, Job, Placement
+from queues.selectors.placements import first_failed
 from scheduler.kube.connection import Connection
 from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
 from scheduler.kube.errors import BadRequest, KubeError, NotFound
@@ -80,12 +81,7 @@ def find_source(
     placements = list(rows)
     if not placements:
         raise NotVisibleError(_("The attempt has no such replica."), code="no_replica")
-    return _source(job, found, _first_to_fail(placements) or placements[0])
-
-
-def _first_to_fail(placements: list[Placement]) -> Placement | None:
-    failed = [p for p in placements if p.exit_code and p.ended_at]
-    return min(failed, key=lambda p: (p.ended_at, p.rank), default=None)
+    return _source(job, found, first_failed(placements) or placements[0])
 
 
 def _source(job: Job, attempt: Attempt, placement: Placement) -> LogSource:

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from queues.models import Attempt, Job, Placement
 from queues.selectors.jobs import job_of
+from queues.selectors.placements import first_failed, was_stopped
 from scheduler.services.log_tails import log_tail
 from tenants.access import Actor
 from tenants.views.shell import page
@@ -63,12 +64,6 @@ def _chosen(placements: Sequence[Placement], role: str, replica: str) -> Placeme
     return first_failed(placements) or (placements[0] if placements else None)
 
 
-def first_failed(placements: Sequence[Placement]) -> Placement | None:
-    """The replica that decided: the first to end with another code than 0."""
-    failed = [p for p in placements if p.exit_code not in (None, 0) and p.ended_at]
-    return min(failed, key=lambda p: (p.ended_at, p.rank), default=None)
-
-
 def _context(
     job: Job, attempt: Attempt, placements: Sequence[Placement], shown: Placement
 ) -> dict[str, Any]:
@@ -82,6 +77,7 @@ def _context(
         "shown": shown,
         "name": f"{shown.role.name}-{shown.replica}",
         "failed": failed,
+        "exit": "cancelled" if was_stopped(shown) else "succeeded",
         "failed_name": f"{failed.role.name}-{failed.replica}" if failed else "",
         "replicas": placements[:512],
         "lines": tail.text.splitlines(),

@@ -1,6 +1,7 @@
 """The job list and the job page: order, filters, pages, acts, and how many queries they take."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -102,6 +103,27 @@ def test_job_page_names_the_first_failing_replica(sign_in, scene):
     text = sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
     assert "main-1 on gpu-00023 failed first" in text
     assert "exit code 1" in text
+
+
+def test_replica_that_was_stopped_did_not_fail(sign_in, scene):
+    job = scene.jobs["probe-nccl"]
+    ended_at = Placement.objects.get(attempt__job=job, rank=1).ended_at
+    # The cause of the others' end is what rank 2 did; rank 1 and 3 were stopped for it.
+    for rank in (1, 3):
+        mine = Placement.objects.filter(attempt__job=job, rank=rank)
+        mine.update(ended_at=ended_at, delete_sent_at=ended_at + timedelta(milliseconds=900))
+    later = ended_at + timedelta(hours=1)
+    Placement.objects.filter(attempt__job=job, rank=2).update(delete_sent_at=later)
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
+    assert text.count("failed first") == 2
+    assert "main-2 on gpu-00024 failed first" in text
+    assert text.count("st-failed") > 0
+    log_text = sign_in("ravi").get(f"/jobs/{job.pk}/log/?replica=1").content.decode()
+    assert "main-2 failed first" in log_text
+    Placement.objects.filter(attempt__job=job, rank=2).update(delete_sent_at=ended_at)
+    for path in ("", "log/"):
+        text = sign_in("ravi").get(f"/jobs/{job.pk}/{path}").content.decode()
+        assert "failed first" not in text
 
 
 def test_log_opens_at_the_first_failing_replica(sign_in, scene):
