@@ -108,6 +108,7 @@ def test_job_page_names_the_first_failing_replica(sign_in, scene):
 def test_replica_that_was_stopped_did_not_fail(sign_in, scene):
     job = scene.jobs["probe-nccl"]
     ended_at = Placement.objects.get(attempt__job=job, rank=1).ended_at
+    assert ended_at is not None
     # The cause of the others' end is what rank 2 did; rank 1 and 3 were stopped for it.
     for rank in (1, 3):
         mine = Placement.objects.filter(attempt__job=job, rank=rank)
