@@ -46,6 +46,6 @@ tests-rest:
 bench: setup-dev  ## benchmarks, one JSON object a line
 	@$(PY) -m benchmarks
 chaos: setup-dev  ## long fault runs, seeded (SEED, MINUTES)
-	@.venv/bin/pytest -q -s tests/e2e/test_chaos.py --chaos-minutes $(or $(MINUTES),20) --chaos-seed $(or $(SEED),0)
+	@CHAOS_MINUTES=$(or $(MINUTES),20) CHAOS_SEED=$(SEED) .venv/bin/pytest -q -s tests/e2e/test_crashes.py
 screenshots: setup-dev  ## every screen in both themes, under VAR/screenshots (E2E_DEMO=VAR: of a running demo)
 	@SCREENSHOTS=$(or $(VAR),var)/screenshots .venv/bin/pytest -q tests/browser/test_screenshots.py

@@ -1,5 +1,6 @@
 """kill -9 at random while a hundred gangs run through, and a broker that stops."""
 
+import os
 import random
 import time
 from pathlib import Path
@@ -14,27 +15,37 @@ from tests.e2e.witness import Witness, gangs_in_part, gpus_given_twice
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.xdist_group("crashes")]
 
 GANGS = 100
-SEED = 4711
+SEED = int(os.environ.get("CHAOS_SEED") or 4711)
+MINUTES = float(os.environ.get("CHAOS_MINUTES") or 0)
 VICTIMS = ["scheduler", "cluster-demo", "web"]
 
 
 def test_a_hundred_gangs_survive_kills_of_every_process(tmp_path: Path) -> None:
+    """One round in the suite; `make chaos` repeats rounds for MINUTES, on one installation."""
     print(f"seed {SEED}")
     dice = random.Random(SEED)
+    until = time.monotonic() + MINUTES * 60
     with running_demo(tmp_path) as stack, Witness(stack.kubeconfig) as witness:
-        api = stack.api("ravi")
-        sent = {}
-        for first in range(0, GANGS, 20):
-            made = api.submit_many([random_gang(dice, first + n) for n in range(20)])
-            sent.update({j["id"]: j for j in made})
-        kills = kill_until_all_finished(stack, api, dice)
-        assert kills >= 6, "too few kills to mean anything"
-        ended = [api.until(job_id, "finished", 60) for job_id in sent]
-        assert_each_ended_as_it_should(ended)
-        assert_no_pod_is_orphaned(witness)
-        gangs = {job_id: j["min_replicas"] for job_id, j in sent.items()}
+        gangs = one_round(stack, witness, dice)
+        while time.monotonic() < until:
+            gangs |= one_round(stack, witness, dice)
         assert not gpus_given_twice(witness.sightings, witness.gpus_of_nodes())
         assert not gangs_in_part(witness.sightings, gangs, witness.now())
+
+
+def one_round(stack: Stack, witness: Witness, dice: random.Random) -> dict[str, int]:
+    """A hundred gangs, kills until all are finished, and what must hold then. Answers their `min_replicas`."""
+    api = stack.api("ravi")
+    sent = {}
+    for first in range(0, GANGS, 20):
+        made = api.submit_many([random_gang(dice, first + n) for n in range(20)])
+        sent.update({j["id"]: j for j in made})
+    kills = kill_until_all_finished(stack, api, dice)
+    print(f"{kills} kills")
+    assert kills >= 6, "too few kills to mean anything"
+    assert_each_ended_as_it_should([api.until(job_id, "finished", 60) for job_id in sent])
+    assert_no_pod_is_orphaned(witness)
+    return {job_id: j["min_replicas"] for job_id, j in sent.items()}
 
 
 def random_gang(dice: random.Random, number: int) -> dict[str, object]:
