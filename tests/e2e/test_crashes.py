@@ -53,7 +53,7 @@ def random_gang(dice: random.Random, number: int) -> dict[str, object]:
     return job(
         name=f"crash-{number}",
         replicas=dice.choice([1, 2, 4, 8]),
-        run_seconds=dice.choice([1, 2, 3]),
+        run_seconds=dice.choice([3, 6, 9]),
         exit_code=5 if number % 7 == 0 else 0,
         log_lines=1,
         grace_seconds=2,
