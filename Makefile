@@ -48,4 +48,4 @@ bench: setup-dev  ## benchmarks, one JSON object a line
 chaos: setup-dev  ## long fault runs, seeded (SEED, MINUTES)
 	@CHAOS_MINUTES=$(or $(MINUTES),20) CHAOS_SEED=$(SEED) .venv/bin/pytest -q -s tests/e2e/test_crashes.py
 screenshots: setup-dev  ## every screen in both themes, under VAR/screenshots (E2E_DEMO=VAR: of a running demo)
-	@SCREENSHOTS=$(or $(VAR),var)/screenshots .venv/bin/pytest -q tests/browser/test_screenshots.py
+	@$(PY) -m tests.browser.draw $(or $(VAR),var)/screenshots

@@ -7,16 +7,23 @@ these are not installed the tests that need them skip and say so; with CI=true t
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.stack import Stack, attached_demo, running_demo
 from tests.services.binaries import chromium, runs_in_ci, services_missing
 from tests.services.session import Session, current_session, end_session, ensure_services
+from tests.sharing import ByFileAndDemo
 
 # Each renders whole pages for many people: together they take as long as all other fast tests.
 PAGES = Path(__file__).parent / "pages"
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server", "django_db_setup"}
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFileAndDemo | None:
+    """With `--dist loadgroup`: whole files, and one worker for all that share the demo."""
+    return ByFileAndDemo(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""Every screen of the product, and who looks at it. For the accessibility test and for `make screenshots`."""
+"""Every screen of the product, and who looks at it. For test_accessibility and draw."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -11,12 +11,7 @@ from tests.browser.conftest import SIZE, SignIn, log_in
 from tests.browser.screens import SCREENS, THEMES, Screen, things_to_show
 from tests.e2e.stack import Stack
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.processes,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("demo"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.slow]
 
 STANDARDS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 

@@ -9,12 +9,7 @@ from playwright.sync_api import WebSocket, expect
 from tests.browser.conftest import SignIn
 from tests.e2e.stack import Stack
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.processes,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("demo"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.slow]
 
 QUOTAS = "/tenants/research/quotas/"
 

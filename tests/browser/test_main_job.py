@@ -12,12 +12,7 @@ from tests.browser.conftest import SignIn
 from tests.e2e.api import H100, Api
 from tests.e2e.stack import Stack, wait_until
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.processes,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("demo"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.slow]
 
 # Notes every state that the row of a job is shown in, from the moment it is there.
 WATCH_ROW = """(name) => {

@@ -8,7 +8,7 @@ from tests.e2e.api import Api, job
 from tests.e2e.malformed import MALFORMED, Malformed
 from tests.e2e.stack import Stack
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.processes]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.e2e.api import Api, job
 from tests.e2e.stack import Stack, running_demo, wait_until
 from tests.e2e.witness import Witness, gangs_in_part, gpus_given_twice
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.xdist_group("crashes")]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 GANGS = 100
 SEED = int(os.environ.get("CHAOS_SEED") or 4711)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.stack import Stack, alive, start_demo, stop_demo, until_ready, wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.xdist_group("life")]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 SECOND_START_SECONDS = 15.0
 PEOPLE = {"admin", "olivia", "ravi", "mei", "vera", "ines", "sam"}

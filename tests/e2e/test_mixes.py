@@ -10,7 +10,7 @@ from tests.e2e.api import Api, job
 from tests.e2e.stack import Stack, wait_until
 from tests.e2e.witness import Witness, gangs_in_part, gpus_given_twice
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 MIXES = 200
 SEED = 20261129

@@ -15,7 +15,7 @@ from tests.e2e.production import Installation, running_installation
 from tests.e2e.stack import ROOT, wait_until
 from tests.services.session import Session
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.xdist_group("production")]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from benchmarks.idle import cores_used
 from benchmarks.submit_to_bound import measure
 from tests.e2e.stack import Stack
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 BOUND_MEDIAN_SECONDS = 1.5
 IDLE_CORES = 0.25
