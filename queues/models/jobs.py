@@ -39,6 +39,8 @@ class Job(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
     # Own failures use up max_restarts; infrastructure faults have a budget of their own (DESIGN section 4).
     restarts_used = models.PositiveSmallIntegerField(default=0)
+    # How often it was evicted for others: at most the planner's preemption budget.
+    preemptions = models.PositiveSmallIntegerField(default=0, db_default=0)
     backoff_until = models.DateTimeField(null=True, blank=True)
     # What Kubernetes said no with, while the job backs off because of it (`refused_by_kubernetes`).
     refused_message = models.TextField(blank=True)
@@ -72,6 +74,8 @@ class Job(models.Model):
     checkpoint_notice = models.CharField(max_length=8, default="signal")
     max_restarts = models.PositiveSmallIntegerField(default=0)
     stall_timeout_seconds = models.PositiveIntegerField(null=True, blank=True)
+    # What happens when it stalls: "alert" (tell the owner) or "restart" (end the attempt as `stalled`).
+    on_stall = models.CharField(max_length=8, default="alert", db_default="alert")
     begin_at = models.DateTimeField(null=True, blank=True)
     # The role whose end decides (CONTRACT); the first role unless another is named.
     decides = models.CharField(max_length=20, default="main")
@@ -201,6 +205,10 @@ class Attempt(models.Model):
     # The API server said no (quota, pod security, a webhook): nobody's fault, and no fault of a node.
     refused = models.BooleanField(default=False)
     unknown_since = models.DateTimeField(null=True, blank=True)
+    # What the job itself reported (`attempts/me/checkpoint/`, or an annotation of its pods): the last save.
+    last_checkpoint_at = models.DateTimeField(null=True, blank=True)
+    last_checkpoint_step = models.BigIntegerField(null=True, blank=True)
+    checkpoint_uri = models.CharField(max_length=1024, blank=True, default="", db_default="")
     lost_gpu_seconds = models.BigIntegerField(default=0)
     # SHA-256 of the attempt's own token (MUSTER_TOKEN); the token itself is derived, never stored.
     token_hash = models.CharField(max_length=64, blank=True)
@@ -270,6 +278,9 @@ class Placement(models.Model):
     end_reason = models.CharField(max_length=64, blank=True)
     message = models.TextField(blank=True)
     released_at = models.DateTimeField(null=True, blank=True)
+    # What the replica itself reported last (`attempts/me/heartbeat/`).
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    heartbeat_step = models.BigIntegerField(null=True, blank=True)
     # The pod is gone from the API (its log has been kept before).
     gone_at = models.DateTimeField(null=True, blank=True)
     log_bytes = models.BigIntegerField(default=0)

@@ -79,6 +79,8 @@ class Queue(models.Model):
     backfill_order = models.CharField(
         max_length=16, choices=BACKFILL_ORDERS, default="shortest_limit"
     )
+    # A running job of this queue is safe from preemption and reclaim for so long after its start.
+    min_runtime_seconds = models.PositiveIntegerField(default=600, db_default=600)
     created_at = models.DateTimeField()
 
     class Meta:
