@@ -50,6 +50,8 @@ class Right(Enum):
     EDIT_CATALOGUE = ("edit_catalogue", "nodes:write")  # clusters, flavors, levels, presets
     OPERATE_NODES = ("operate_nodes", "nodes:write")
     OPERATE_WINDOWS = ("operate_windows", "nodes:write")
+    ANSWER_ALERTS = ("answer_alerts", "nodes:write")  # acknowledge, silence, resolve
+    MANAGE_WEBHOOKS = ("manage_webhooks", "quotas:write")  # a tenant's, or the platform's
 
     @property
     def key(self) -> str:
@@ -63,7 +65,12 @@ class Right(Enum):
 
 
 _VIEWER = frozenset({Right.VIEW_TENANT, Right.VIEW_QUOTAS, Right.VIEW_MEMBERS})
-_SUBMITTER = _VIEWER | {Right.SUBMIT_JOBS, Right.ACT_ON_OWN_JOBS, Right.VIEW_SECRETS}
+_SUBMITTER = _VIEWER | {
+    Right.SUBMIT_JOBS,
+    Right.ACT_ON_OWN_JOBS,
+    Right.VIEW_SECRETS,
+    Right.ANSWER_ALERTS,
+}
 _TENANT_ADMIN = _SUBMITTER | {
     Right.ACT_ON_ANY_JOB,
     Right.DIVIDE_QUOTA,
@@ -72,6 +79,7 @@ _TENANT_ADMIN = _SUBMITTER | {
     Right.MANAGE_MEMBERS,
     Right.MANAGE_SECRETS,
     Right.MANAGE_TOKENS,
+    Right.MANAGE_WEBHOOKS,
     Right.VIEW_AUDIT,
 }
 IN_TENANT: Mapping[str, frozenset[Right]] = {
@@ -83,7 +91,8 @@ IN_TENANT: Mapping[str, frozenset[Right]] = {
 ON_PLATFORM: Mapping[str, frozenset[Right]] = {
     PlatformRole.NONE: frozenset(),
     PlatformRole.ADMIN: frozenset(Right),
-    PlatformRole.OPERATOR: _VIEWER | {Right.OPERATE_NODES, Right.OPERATE_WINDOWS},
+    PlatformRole.OPERATOR: _VIEWER
+    | {Right.OPERATE_NODES, Right.OPERATE_WINDOWS, Right.ANSWER_ALERTS},
     PlatformRole.AUDITOR: _VIEWER | {Right.VIEW_AUDIT},
 }
 # Everyone who is signed in sees nodes' used, free and out counts.
