@@ -1,6 +1,6 @@
 """Nodes over REST: counts for everyone who is signed in, jobs for those who may see them, cordons for operators."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -18,6 +18,7 @@ from scheduler.api import shapes
 from scheduler.models import ForeignPod, Node
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
 from scheduler.selectors.topology import Counts, Domain, counts_of, tree_of
+from scheduler.services.cordons import cordons_of
 from scheduler.services.nodes import LONGEST_REASON, cluster_of, cordon_node, node_of, uncordon_node
 from tenants.access import Actor, Right, may
 from tenants.selectors import tenants_visible_to
@@ -82,8 +83,29 @@ def _answers(actor: Actor, rows: Sequence[Node]) -> list[Json]:
     for cluster, names in by_cluster.items():
         facts = {each.name: each for each in node_facts(cluster, names)}
         jobs = _job_ids(actor, cluster, names)
-        answers += [node_answer(facts[n], jobs.get(n, [])) for n in names if n in facts]
+        cordons = cordon_answers(row for row in rows if row.cluster == cluster)
+        answers += [
+            node_answer(facts[n], jobs.get(n, [])) | {"cordons": cordons.get(n, [])}
+            for n in names
+            if n in facts
+        ]
     return answers
+
+
+def cordon_answers(nodes: Iterable[Node]) -> dict[str, list[Json]]:
+    """Who wants each node out, by its name, the weightiest first."""
+    names = {node.pk: node.name for node in nodes}
+    found: dict[str, list[Json]] = {}
+    for cordon in cordons_of(Node(pk=pk) for pk in names):
+        answer = {
+            "source": cordon.source,
+            "reason": cordon.reason,
+            "by": cordon.by,
+            "since": time_text(cordon.since),
+            "taint": cordon.taint,
+        }
+        found.setdefault(names[cordon.node_id], []).append(answer)
+    return found
 
 
 def _job_ids(actor: Actor, cluster: Cluster, names: Sequence[str]) -> dict[str, list[str]]:
@@ -162,7 +184,7 @@ class Cordon(_Wish):
 
 @extend_schema_view(post=extend_schema(operation_id="nodes_uncordon"))
 class Uncordon(_Wish):
-    """Let jobs land on a node again."""
+    """Lift the operator's cordon. `cordons` names what still keeps jobs off: windows, health rules."""
 
     wanted = False
 

@@ -20,7 +20,8 @@ class Cordon(models.Model):
 
     key tells the cordons of one source apart (the id of the window or rule; empty for an operator). `taint`: besides,
     the taint `muster.dev/out=<source>:NoSchedule` is wanted. `services.cordons` alone writes these rows and keeps
-    Node.cordon_wanted, cordon_reason, cordon_by and cordon_since in step (the weightiest cordon speaks).
+    Node.cordon_wanted, cordon_reason, cordon_by, cordon_since and cordon_source in step (the weightiest cordon speaks).
+    found_cordoned: somebody outside Muster had cordoned the node before; that stays when this row goes.
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="cordons")
@@ -30,6 +31,7 @@ class Cordon(models.Model):
     by = models.CharField(max_length=150)
     since = models.DateTimeField()
     taint = models.BooleanField(default=False)
+    found_cordoned = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         constraints = [

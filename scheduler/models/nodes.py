@@ -43,6 +43,7 @@ class Node(models.Model):
     cordon_reason = models.TextField(blank=True)
     cordon_by = models.CharField(max_length=150, blank=True)
     cordon_since = models.DateTimeField(null=True, blank=True)
+    cordon_source = models.CharField(max_length=10, blank=True, db_default="", default="")
     observed_at = models.DateTimeField()
     gone_at = models.DateTimeField(null=True, blank=True)
 

@@ -30,6 +30,8 @@ STATE_OF_CAUSE: Mapping[str, str] = {
     "cordoned": "cordoned",
     "taint": "cordoned",
 }
+# What a cordon of ours is, by who wants it most.
+CAUSE_OF_CORDON: Mapping[str, str] = {"window": "window", "health": "unhealthy"}
 # States in which a node takes jobs.
 IN_STATES = frozenset({"free", "used"})
 
@@ -130,7 +132,7 @@ def node_state(row: Node, used: int) -> tuple[str, str]:
     if not row.managed:
         causes.setdefault("unmanaged", {})
     if row.cordon_wanted:
-        causes.setdefault("cordoned", {})
+        causes.setdefault(CAUSE_OF_CORDON.get(row.cordon_source, "cordoned"), {})
     for code, state in STATE_OF_CAUSE.items():
         if code in causes:
             return state, _cause(code, causes[code])

@@ -10,7 +10,8 @@ from django.utils.translation import gettext as _
 from controlplane.common import log
 from controlplane.common.errors import FieldError, InvalidError, NotVisibleError
 from queues.models import Cluster
-from scheduler.models import Node
+from scheduler.models import CordonSource, Node
+from scheduler.services.cordons import free_by_operator, set_cordon
 from tenants.access import Actor, Right, require
 from tenants.services.audit import Change, write_audit
 
@@ -22,12 +23,23 @@ def cordon_node(actor: Actor, node: Node, reason: str, now: datetime) -> Node:
 
     Raises ForbiddenError, and InvalidError for an empty reason.
     """
-    return _wish(actor, node, wanted=True, reason=reason, now=now)
+    require(actor, Right.OPERATE_NODES)
+    reason = checked_reason(reason)
+    with log.writing():
+        set_cordon(node, source=CordonSource.OPERATOR, reason=reason, by=actor.name, now=now)
+        return _audited(actor, node, "node.cordoned", reason, now)
 
 
 def uncordon_node(actor: Actor, node: Node, reason: str, now: datetime) -> Node:
-    """Let jobs land on the node again, whoever cordoned it. Raises as `cordon_node`."""
-    return _wish(actor, node, wanted=False, reason=reason, now=now)
+    """Lift the operator's cordon, whoever of them set it, and one that was set outside Muster.
+
+    What maintenance windows and health rules want stays: `cordons_of` names it. Raises as `cordon_node`.
+    """
+    require(actor, Right.OPERATE_NODES)
+    reason = checked_reason(reason)
+    with log.writing():
+        free_by_operator(node, reason=reason, by=actor.name, now=now)
+        return _audited(actor, node, "node.uncordoned", reason, now)
 
 
 def node_of(cluster: str, name: str) -> Node:
@@ -50,34 +62,17 @@ def cluster_of(name: str) -> Cluster:
     return found
 
 
-def _wish(actor: Actor, node: Node, *, wanted: bool, reason: str, now: datetime) -> Node:
-    require(actor, Right.OPERATE_NODES)
-    reason = _checked(reason)
-    with log.writing():
-        row = Node.objects.select_for_update(of=("self",)).select_related("cluster").get(pk=node.pk)
-        before = row.cordon_wanted
-        row.cordon_wanted, row.cordon_reason = wanted, reason
-        row.cordon_by, row.cordon_since = actor.name, now
-        row.save(update_fields=["cordon_wanted", "cordon_reason", "cordon_by", "cordon_since"])
-        action = "node.cordoned" if wanted else "node.uncordoned"
-        change = Change(
-            action, "node", f"{row.cluster.name}/{row.name}", {"wanted": before}, {"wanted": wanted}
-        )
-        write_audit(actor, change, now=now, reason=reason)
-        log.record(
-            log.NewEvent(
-                kind=action,
-                at=now,
-                cluster=row.cluster.name,
-                node=row.name,
-                actor=actor.name,
-                message=reason,
-            )
-        )
+def _audited(actor: Actor, node: Node, action: str, reason: str, now: datetime) -> Node:
+    """The node as it is now, after an entry that says what became of the wish for it."""
+    row = Node.objects.select_related("cluster", "flavor").get(pk=node.pk)
+    before, after = {"wanted": node.cordon_wanted}, {"wanted": row.cordon_wanted}
+    change = Change(action, "node", f"{row.cluster.name}/{row.name}", before, after)
+    write_audit(actor, change, now=now, reason=reason)
     return row
 
 
-def _checked(reason: str) -> str:
+def checked_reason(reason: str) -> str:
+    """The reason without spaces around it. Raises InvalidError when it is empty or too long."""
     stripped = reason.strip()
     if not stripped or len(stripped) > LONGEST_REASON:
         code = "too_long" if stripped else "required"

@@ -31,7 +31,11 @@ _NODE_FIELDS = (
     "cuda",
     "out_causes",
     "cordon_wanted",
+    "cordon_source",
 )
+
+# What a cordon of ours is to the planner, by who wants it most.
+_CAUSE_OF_CORDON = {"window": OutCause.WINDOW, "health": OutCause.UNHEALTHY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,12 @@ def _node(row: Mapping[str, Any], flavor_names: Mapping[int, str]) -> Node:
             pods=row["pods"],
         ),
         domains=tuple(sorted(row["domains"].items())),
-        outs=out_causes(row["out_causes"], managed=row["managed"], cordon=row["cordon_wanted"]),
+        outs=out_causes(
+            row["out_causes"],
+            managed=row["managed"],
+            cordon=row["cordon_wanted"],
+            source=row["cordon_source"],
+        ),
         labels=tuple(sorted(row["labels"].items())),
         cuda=version_pair(row["cuda"]),
         inventory_gpus=row["gpus_capacity"],
@@ -100,12 +109,18 @@ def _node(row: Mapping[str, Any], flavor_names: Mapping[int, str]) -> Node:
 
 
 def out_causes(
-    stored: list[dict[str, Any]], *, managed: bool, cordon: bool | None
+    stored: list[dict[str, Any]], *, managed: bool, cordon: bool | None, source: str = ""
 ) -> tuple[OutCause, ...]:
-    """Why a node takes no job: as observed, and at once when a person has asked for a cordon."""
+    """Why a node takes no job: as observed, and at once when somebody has asked for a cordon.
+
+    source: whose cordon speaks; that Kubernetes shows it as a cordon says nothing more.
+    """
     causes = {_KNOWN_CAUSES.get(cause["code"], OutCause.UNHEALTHY): None for cause in stored}
     if cordon:
-        causes.setdefault(OutCause.CORDONED)
+        ours = _CAUSE_OF_CORDON.get(source, OutCause.CORDONED)
+        if ours is not OutCause.CORDONED:
+            causes.pop(OutCause.CORDONED, None)
+        causes.setdefault(ours)
     if not managed:
         causes.setdefault(OutCause.UNMANAGED)
     return tuple(causes)
