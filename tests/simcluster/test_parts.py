@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from scheduler.simcluster.api.errors import ApiError
+from scheduler.simcluster.api.openapi_wire import encode_document
 from scheduler.simcluster.api.patching import json_patch, merge_patch
-from scheduler.simcluster.api.protobuf import MAGIC, decode
+from scheduler.simcluster.api.protobuf import MAGIC, decode, wire_parts
 from scheduler.simcluster.clock import RunningClock, SteppedClock, Timers, moment_of, stamp
 from scheduler.simcluster.kubelet.output import Output
 from scheduler.simcluster.profiles.model import ProfileError, load_profile, profile_of
@@ -189,3 +190,43 @@ def test_wrong_profile_is_refused_with_the_field(values: dict[str, object], text
 def test_missing_profile_names_the_shipped_ones() -> None:
     with pytest.raises(ProfileError, match="shipped: demo, h100-1024, mixed-4000, nvl72, shared"):
         load_profile("nope")
+
+
+def fields_of(raw: bytes) -> dict[int, list[bytes]]:
+    """The fields of a protobuf message that are bytes, by number, in order."""
+    found: dict[int, list[bytes]] = {}
+    for number, value in wire_parts(raw):
+        assert isinstance(value, bytes)
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def test_openapi_document_in_protobuf_has_paths_definitions_and_extensions() -> None:
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/definitions/A"}}, "x-k": [1]}
+    operation = {
+        "consumes": ["c"], "produces": ["p"], "x-k": {"kind": "K"},
+        "parameters": [{"name": "dryRun", "in": "query", "type": "string"}],
+        "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/A"}}},
+    }  # fmt: skip
+    whole = {
+        "swagger": "2.0", "info": {"title": "t" * 200, "version": "v"},
+        "paths": {"/p": {"patch": operation}}, "definitions": {"A": schema},
+    }  # fmt: skip
+    document = fields_of(encode_document(whole))
+    assert document[1] == [b"2.0"]
+    assert fields_of(document[2][0]) == {1: [b"t" * 200], 2: [b"v"]}
+    path = fields_of(fields_of(document[8][0])[2][0])
+    patch = fields_of(fields_of(path[2][0])[8][0])
+    assert path[1] == [b"/p"]
+    assert (patch[6], patch[7]) == ([b"p"], [b"c"])
+    assert fields_of(patch[13][0])[1] == [b"x-k"]
+    assert fields_of(fields_of(patch[13][0])[2][0])[2] == [b'{"kind": "K"}']
+    query = patch[8][0]
+    for number in (1, 2, 3):  # parameter, not in the body, in the query
+        query = fields_of(query)[number][0]
+    assert fields_of(query)[4] == [b"dryRun"]
+    definition = fields_of(fields_of(document[9][0])[1][0])
+    inner = fields_of(definition[2][0])
+    assert (definition[1], inner[22]) == ([b"A"], [b"\n\x06object"])
+    held = fields_of(fields_of(inner[25][0])[1][0])
+    assert (held[1], fields_of(held[2][0])) == ([b"a"], {1: [b"#/definitions/A"]})

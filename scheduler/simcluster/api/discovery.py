@@ -72,8 +72,8 @@ class Discovery:
             for group, versions in self._registry.groups().items()
             for version in versions
         ]
-        return ["/api", "/api/v1", "/apis", *sorted(groups), "/healthz", "/livez", "/openapi/v3",
-                "/readyz", "/version"]  # fmt: skip
+        return ["/api", "/api/v1", "/apis", *sorted(groups), "/healthz", "/livez",
+                "/openapi/v2", "/openapi/v3", "/readyz", "/version"]  # fmt: skip
 
     def _group_list(self) -> Json:
         groups = [

@@ -82,7 +82,7 @@ def decode(raw: bytes) -> Json | None:
     """
     if not raw.startswith(MAGIC):
         raise ValueError("the body does not begin with the protobuf prefix")
-    parts = dict(_parts(raw[len(MAGIC) :]))
+    parts = dict(wire_parts(raw[len(MAGIC) :]))
     meta = _read(bytes(parts.get(1, b"")), _TYPE_META)
     message = MESSAGES.get(meta.get("kind", ""))
     return None if message is None else {**meta, **_read(bytes(parts.get(2, b"")), message)}
@@ -90,7 +90,7 @@ def decode(raw: bytes) -> Json | None:
 
 def _read(raw: bytes, message: Message) -> Json:
     found: Json = {}
-    for number, value in _parts(raw):
+    for number, value in wire_parts(raw):
         known = message.fields.get(number)
         if known is None:
             continue
@@ -121,18 +121,19 @@ def _put(found: Json, name: str, kind: str | Message, value: bytes) -> None:
 
 def _entry(raw: bytes, kind: str) -> tuple[str, str]:
     """One entry of a map: key in field 1, value in field 2."""
-    parts = dict(_parts(raw))
+    parts = dict(wire_parts(raw))
     value = bytes(parts.get(2, b""))
     if kind == BYTES_MAP:
         text = base64.b64encode(value).decode()
     elif kind == QUANTITY_MAP:
-        text = bytes(dict(_parts(value)).get(1, b"0")).decode()
+        text = bytes(dict(wire_parts(value)).get(1, b"0")).decode()
     else:
         text = value.decode()
     return bytes(parts.get(1, b"")).decode(), text
 
 
-def _parts(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+def wire_parts(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message as sent: number and value. Raises ValueError."""
     place = 0
     while place < len(raw):
         tag, place = _varint(raw, place)

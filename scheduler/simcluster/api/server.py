@@ -60,11 +60,11 @@ class ApiServer:
         user = self._access.authenticate(request.headers)
         call = parse_path(parts, self._world.registry)
         if call is None:
-            found = self._openapi.answer(request.path) if parts[0] == "openapi" else None
+            accept = request.headers.get("Accept", "")
+            found = self._openapi.answer(request.path, accept) if parts[0] == "openapi" else None
             if found is None:
-                found = self._discovery.answer(
-                    request.path, request.headers.get("Host", ""), request.headers.get("Accept", "")
-                )
+                server = request.headers.get("Host", "")
+                found = self._discovery.answer(request.path, server, accept)
             return _response(NOT_A_PATH if found is None else found, [])
         call.method, call.query, call.headers, call.user = (
             request.method, request.query, request.headers, user,
