@@ -12,6 +12,7 @@ from django.utils.crypto import salted_hmac
 
 from controlplane.common import log
 from controlplane.common.errors import ConflictError
+from queues.checkpoints import Saves
 from queues.lifecycle import (
     INFRASTRUCTURE_ENDS,
     INFRASTRUCTURE_WINDOW_SECONDS,
@@ -195,7 +196,15 @@ def _locked_job(attempt: Attempt) -> Job:
 
 def _reread(attempt: Attempt) -> None:
     attempt.refresh_from_db(
-        fields=["ended_at", "stop_cause", "stop_requested_at", "started_at", "message", "refused"]
+        fields=[
+            "ended_at",
+            "stop_cause",
+            "stop_requested_at",
+            "started_at",
+            "last_checkpoint_at",
+            "message",
+            "refused",
+        ]
     )
     if attempt.ended_at is not None:
         raise ConflictError(
@@ -250,17 +259,25 @@ def _close(job: Job, attempt: Attempt, ended_by: EndedBy, message: str, now: dat
 
 
 def _lost_gpu_seconds(job: Job, attempt: Attempt, ended_by: EndedBy, now: datetime) -> int:
-    """GPU seconds of work that nobody has: since the last checkpoint that the interval promises.
+    """GPU seconds of work that nobody has: since the last checkpoint, reported or promised by the interval.
 
     Nothing is lost by success, nor by a start that never ran.
     """
     if ended_by is EndedBy.SUCCEEDED or attempt.started_at is None:
         return 0
-    seconds = max(0, int((now - attempt.started_at).total_seconds()))
-    if job.checkpoint_interval_seconds:
-        seconds %= job.checkpoint_interval_seconds
+    seconds = int(saves_of(attempt, job).lost_seconds(now))
     gpus = attempt.placements.aggregate(total=Sum("gpus"))["total"] or 0
     return seconds * int(gpus)
+
+
+def saves_of(attempt: Attempt, job: Job) -> Saves:
+    """What is known of the attempt's checkpoints."""
+    return Saves(
+        started_at=attempt.started_at,
+        reported_at=attempt.last_checkpoint_at,
+        interval_seconds=job.checkpoint_interval_seconds,
+        grace_seconds=job.checkpoint_grace_seconds or 0,
+    )
 
 
 def _move_on(

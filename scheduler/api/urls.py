@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scheduler.api import nodes, whatif
+from scheduler.api import evictions, nodes, whatif
 from scheduler.api.logs import job_log
 
 urlpatterns = [
@@ -14,6 +14,7 @@ urlpatterns = [
         whatif.QuotaPreviewDoor.as_view(),
         name="api-quotas-preview",
     ),
+    path("evictions/", evictions.Evictions.as_view(), name="api-evictions"),
     path("nodes/", nodes.Nodes.as_view(), name="api-nodes"),
     path("unclaimed/", nodes.Unclaimed.as_view(), name="api-unclaimed"),
     path("clusters/<str:cluster>/topology/", nodes.Topology.as_view(), name="api-topology"),

@@ -1,0 +1,50 @@
+"""Shapes of evictions, bookings and what-if answers over REST, for the OpenAPI document."""
+
+from rest_framework import serializers
+
+from scheduler.api.shapes import Shape
+
+
+class EvictedShape(Shape):
+    """A job by id, name and tenant; or only that there is one that the caller may not see."""
+
+    job = serializers.CharField(required=False)
+    name = serializers.CharField(required=False)
+    tenant = serializers.CharField(required=False)
+    hidden = serializers.BooleanField(required=False)
+
+
+class SparedShape(Shape):
+    """A job that was looked at and not stopped, or how many hidden ones, and why."""
+
+    job = serializers.CharField(required=False)
+    hidden = serializers.IntegerField(required=False)
+    why = serializers.CharField()
+    message = serializers.CharField()
+
+
+class EvictionAnswer(Shape):
+    """An order to stop a running attempt so that its job may come back, and what became of it."""
+
+    id = serializers.IntegerField()
+    cluster = serializers.CharField()
+    job = EvictedShape()
+    attempt = serializers.IntegerField(allow_null=True)
+    gpus = serializers.IntegerField()
+    flavor = serializers.CharField(allow_null=True)
+    rule = serializers.CharField()
+    state = serializers.ChoiceField(choices=["ordered", "stopping", "ended", "withdrawn"])
+    message = serializers.CharField(allow_blank=True)
+    ordered_by = serializers.CharField(allow_null=True)
+    ordered_at = serializers.DateTimeField()
+    signalled_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    withdrawn_at = serializers.DateTimeField(allow_null=True)
+    ended_by = serializers.CharField(allow_null=True)
+    latest_at = serializers.DateTimeField(allow_null=True)
+    wait_for_checkpoint = serializers.BooleanField()
+    keeps_replicas = serializers.IntegerField(help_text="Above 0: it comes back in this size.")
+    lost_gpu_hours = serializers.FloatField(allow_null=True)
+    preemptor = EvictedShape(allow_null=True)
+    numbers = serializers.DictField(help_text="Quotas and shares at that moment.")
+    refused = SparedShape(many=True)
