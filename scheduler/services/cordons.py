@@ -70,7 +70,7 @@ def set_cordons(  # noqa: PLR0913  as set_cordon
     return changed
 
 
-def lift_cordon(  # noqa: PLR0913  whose, and by whom
+def lift_cordon(
     node: Node,
     *,
     source: CordonSource,
@@ -84,7 +84,7 @@ def lift_cordon(  # noqa: PLR0913  whose, and by whom
     return cordons_of([node])
 
 
-def lift_cordons(  # noqa: PLR0913  as lift_cordon
+def lift_cordons(
     nodes: Iterable[Node],
     *,
     source: CordonSource,
