@@ -3,6 +3,7 @@
 from django.urls import path
 
 from scheduler.api import evictions, nodes, whatif
+from scheduler.api.lint import Lint
 from scheduler.api.logs import job_log
 
 urlpatterns = [
@@ -17,6 +18,7 @@ urlpatterns = [
     path("evictions/", evictions.Evictions.as_view(), name="api-evictions"),
     path("nodes/", nodes.Nodes.as_view(), name="api-nodes"),
     path("unclaimed/", nodes.Unclaimed.as_view(), name="api-unclaimed"),
+    path("clusters/<str:cluster>/lint/", Lint.as_view(), name="api-lint"),
     path("clusters/<str:cluster>/topology/", nodes.Topology.as_view(), name="api-topology"),
     path("clusters/<str:cluster>/nodes/<str:node>/", nodes.OneNode.as_view(), name="api-node"),
     path(
