@@ -204,6 +204,8 @@ class Attempt(models.Model):
     stop_grace_seconds = models.PositiveIntegerField(null=True, blank=True)
     # The API server said no (quota, pod security, a webhook): nobody's fault, and no fault of a node.
     refused = models.BooleanField(default=False)
+    # The node that was at fault takes no pods any more: the first restart need not wait.
+    cause_removed = models.BooleanField(default=False, db_default=False)
     unknown_since = models.DateTimeField(null=True, blank=True)
     # What the job itself reported (`attempts/me/checkpoint/`, or an annotation of its pods): the last save.
     last_checkpoint_at = models.DateTimeField(null=True, blank=True)

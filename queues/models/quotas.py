@@ -81,6 +81,8 @@ class Queue(models.Model):
     )
     # A running job of this queue is safe from preemption and reclaim for so long after its start.
     min_runtime_seconds = models.PositiveIntegerField(default=600, db_default=600)
+    # What follows when a job holds GPUs but leaves them idle: "alert" its owner, "lower" its protection, "stop" it.
+    on_waste = models.CharField(max_length=8, default="alert", db_default="alert")
     created_at = models.DateTimeField()
 
     class Meta:

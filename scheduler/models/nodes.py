@@ -9,6 +9,18 @@ from queues.models import Cluster, Flavor
 from tenants.models import Tenant
 
 
+class HealthState(models.TextChoices):
+    """How a GPU, or a node, stands. The same words as `scheduler.health.states.State`."""
+
+    HEALTHY = "healthy", _("healthy")
+    SUSPECT = "suspect", _("suspect")
+    UNHEALTHY = "unhealthy", _("unhealthy")
+    DRAINING = "draining", _("draining")
+    REPAIRING = "repairing", _("repairing")
+    BURN_IN = "burn_in", _("burn-in")
+    JOINING = "joining", _("joining")
+
+
 class Node(models.Model):
     """A Kubernetes node as last observed, and what people want of it (cordon)."""
 
@@ -44,6 +56,18 @@ class Node(models.Model):
     cordon_by = models.CharField(max_length=150, blank=True)
     cordon_since = models.DateTimeField(null=True, blank=True)
     cordon_source = models.CharField(max_length=10, blank=True, db_default="", default="")
+    # Written by the health services alone: the worst of its GPUs and of itself. `health_closed`: takes no new pod.
+    health = models.CharField(
+        max_length=10,
+        choices=HealthState.choices,
+        default=HealthState.HEALTHY,
+        db_default=HealthState.HEALTHY,
+    )
+    health_closed = models.BooleanField(default=False, db_default=False)
+    health_since = models.DateTimeField(null=True, blank=True)
+    health_cause = models.CharField(max_length=200, blank=True, default="", db_default="")
+    # When its metrics were last judged; who waits for a verdict compares with this.
+    health_judged_at = models.DateTimeField(null=True, blank=True)
     observed_at = models.DateTimeField()
     gone_at = models.DateTimeField(null=True, blank=True)
 
