@@ -257,3 +257,91 @@ def test_shipped_profiles_make_valid_nodes(name: str) -> None:
     nodes = api.ok("GET", "/api/v1/nodes")["items"]
     assert len(nodes) == load_profile(name).node_count
     assert len({node["status"]["addresses"][0]["address"] for node in nodes}) == len(nodes)
+
+
+def labels(api: Direct, node: str) -> dict[str, str]:
+    """A node's labels."""
+    found: dict[str, str] = api.node(node)["metadata"]["labels"]
+    return found
+
+
+def test_reported_xid_is_an_event_on_the_node_with_the_kernels_line(api: Direct) -> None:
+    api.cluster.faults.begin("gpu_xid", {"node": NODE, "gpu": 2, "code": 31, "report": True})
+    api.cluster.faults.begin("gpu_xid", {"node": NODE, "gpu": 2, "code": 13})
+    query = "fieldSelector=involvedObject.kind=Node,reason=XIDError"
+    found = api.ok("GET", f"/api/v1/events?{query}")["items"]
+    assert [event["involvedObject"]["name"] for event in found] == [NODE]
+    assert re.fullmatch(
+        r"NVRM: Xid \(PCI:0000:[0-9a-f]{2}:[0-9a-f]{2}\): 31, GPU memory page fault",
+        found[0]["message"],
+    )
+    assert found[0]["source"] == {"component": "kernel-monitor", "host": NODE}
+
+
+def test_added_node_is_new_and_alike_and_goes_when_undone(api: Direct) -> None:
+    before = {node["metadata"]["name"] for node in api.ok("GET", "/api/v1/nodes")["items"]}
+    fault = api.cluster.faults.begin("node_added", {"like": NODE})
+    api.cluster.advance(1)
+    (name,) = {n["metadata"]["name"] for n in api.ok("GET", "/api/v1/nodes")["items"]} - before
+    assert amounts(api, name) == amounts(api, NODE)
+    assert (
+        labels(api, name)["nvidia.com/gpu.product"] == labels(api, NODE)["nvidia.com/gpu.product"]
+    )
+    assert api.node(name)["metadata"]["uid"] != api.node(NODE)["metadata"]["uid"]
+    api.cluster.faults.end(fault.id)
+    assert api.call("GET", f"/api/v1/nodes/{name}").status == 404
+
+
+def test_driver_upgrade_waits_for_the_label_and_for_pods_and_changes_the_driver(
+    api: Direct,
+) -> None:
+    state = "nvidia.com/gpu-driver-upgrade-state"
+    skip = {"metadata": {"labels": {"nvidia.com/gpu-driver-upgrade.skip": "true"}}}
+    address, merge = f"/api/v1/nodes/{NODE}", "application/merge-patch+json"
+    api.ok("PATCH", address, skip, merge)
+    api.run_pod("busy", NODE, run_seconds="90")
+    api.cluster.faults.begin("driver_upgrade", {"node": NODE, "driver": "999.1.2"})
+    api.cluster.advance(60)
+    assert labels(api, NODE)[state] == "upgrade-required"
+    skip["metadata"]["labels"]["nvidia.com/gpu-driver-upgrade.skip"] = "false"
+    api.ok("PATCH", address, skip, merge)
+    api.cluster.advance(25)
+    assert api.node(NODE)["spec"]["unschedulable"]
+    assert labels(api, NODE)["nvidia.com/cuda.driver-version.major"] != "999"
+    seen = []
+    for _ in range(60):
+        api.cluster.advance(2)
+        seen += [labels(api, NODE)[state]] if labels(api, NODE)[state] not in seen else []
+        if seen[-1] == "pod-restart-required":
+            assert amounts(api, NODE)[1] == "0"
+            assert api.pod("busy")["status"]["phase"] == "Succeeded"
+    assert seen[-4:] == [
+        "pod-restart-required", "validation-required", "uncordon-required", "upgrade-done",
+    ]  # fmt: skip
+    assert labels(api, NODE)["nvidia.com/cuda.driver-version.major"] == "999"
+    assert amounts(api, NODE) == ("8", "8")
+    assert "unschedulable" not in api.node(NODE)["spec"]
+
+
+def test_driver_upgrade_fails_when_a_pod_stays(api: Direct) -> None:
+    api.run_pod("stays", NODE, gpus=1, run_seconds="forever")
+    api.cluster.faults.begin("driver_upgrade", {"node": NODE})
+    api.cluster.advance(400)
+    assert labels(api, NODE)["nvidia.com/gpu-driver-upgrade-state"] == "upgrade-failed"
+    assert api.pod("stays")["status"]["phase"] == "Running"
+
+
+def test_tainted_nodes_take_only_pods_that_tolerate_it_from_the_default_scheduler() -> None:
+    api = small(NodeGroup("g", 2, gpu_model="H100", taint=True))
+    spec = {"containers": [{"name": "c", "image": "i:1", "resources": {"limits": {GPU: "1"}}}]}
+    tolerations = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    address = "/api/v1/namespaces/default/pods"
+    api.ok("POST", address, {"metadata": {"name": "no"}, "spec": dict(spec)})
+    api.ok(
+        "POST", address, {"metadata": {"name": "yes"}, "spec": {**spec, "tolerations": tolerations}}
+    )
+    api.cluster.advance(5)
+    assert api.pod("yes")["spec"]["nodeName"]
+    assert "nodeName" not in api.pod("no")["spec"]
+    told = next(c for c in api.pod("no")["status"]["conditions"] if c["type"] == "PodScheduled")
+    assert "untolerated taint {nvidia.com/gpu: present}" in told["message"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from scheduler.simcluster.faults.upgrade import DriverUpgrade
 from scheduler.simcluster.kubelet.fleet import Fleet
 from scheduler.simcluster.kubelet.node import Kubelet
 from scheduler.simcluster.kubelet.run import KILLED, PodRun
@@ -21,6 +22,12 @@ Json = dict[str, Any]
 Undo = Callable[[], None] | None
 BOOT_SECONDS = 60.0
 CRASH_SECONDS = 0.5
+
+
+def _kernel_address(gpu: Gpu) -> str:
+    """Domain, bus and device as the kernel's log has them: `0000:1b:00`."""
+    domain, bus, device = gpu.bus_id.lower().partition(".")[0].split(":")
+    return f"{domain[-4:]}:{bus}:{device}"
 
 
 class NoSuchTarget(Exception):  # noqa: N818 - a wrong order, answered with 404
@@ -153,10 +160,39 @@ class Actions:
         )  # fmt: skip
         self._world.store.put(NODES, {**stored.body, "status": {**old, "conditions": kept}})
 
+    def node_event(
+        self, node: str, reason: str, message: str = "", component: str = "kernel-monitor"
+    ) -> Undo:
+        """A warning event on the node, as node-problem-detector reports what it reads in logs."""
+        self.kubelet(node)
+        source = {"component": component, "host": node}
+        self._world.record(Subject("Node", node, uid=node), "Warning", reason, message, source)
+        return None
+
+    def node_added(self, like: str) -> Undo:
+        """A new machine joins, of the group of the node named `like`. Undone by taking it away."""
+        added = self._fleet.add_like(self.kubelet(like).machine)
+
+        def undo() -> None:
+            self.node_deleted(added.name)
+
+        return undo
+
+    def driver_upgrade(
+        self, node: str, driver: str = "580.82.07", cuda: str = "13.0", step_seconds: float = 10.0
+    ) -> Undo:
+        """The GPU operator upgrades the node's driver, state by state, once no pod holds a GPU."""
+        upgrade = DriverUpgrade(self._fleet, self.kubelet(node), driver, cuda, step_seconds)
+        upgrade.begin()
+        return upgrade.stop
+
     # GPUs.
 
-    def gpu_xid(self, node: str, gpu: int, code: int, *, kills: bool | None = None) -> Undo:
-        """An XID: seen by the exporter, by the plugin unless it ignores it, and by the process."""
+    def gpu_xid(
+        self, node: str, gpu: int, code: int, *, kills: bool | None = None, report: bool = False
+    ) -> Undo:
+        """An XID: seen by the exporter, by the plugin unless it ignores it, and by the process;
+        with `report` the kernel's line is an event on the node, too."""
         kubelet, found = self.kubelet(node), self.gpu(node, gpu)
         now = self._world.clock.now()
         found.xid = code
@@ -167,6 +203,9 @@ class Actions:
             self._plugin_notices(kubelet, found)
         if ends_process(code) if kills is None else kills:
             self._crash_on(kubelet, gpu, f"CUDA error: XID {code}: {message_of(code)}")
+        if report:
+            line = f"NVRM: Xid (PCI:{_kernel_address(found)}): {code}, {message_of(code)}"
+            self.node_event(node, "XIDError", line)
         return None
 
     def _plugin_notices(self, kubelet: Kubelet, gpu: Gpu) -> None:

@@ -51,7 +51,8 @@ class Injector:
         self.active: dict[int, ActiveFault] = {}
         names = (
             "node_not_ready", "node_silent", "node_gone", "node_reboot", "node_deleted",
-            "clock_skew", "node_condition", "gpu_xid", "gpu_ecc", "gpu_heat", "gpu_nvlink",
+            "clock_skew", "node_condition", "node_event", "node_added", "driver_upgrade",
+            "gpu_xid", "gpu_ecc", "gpu_heat", "gpu_nvlink",
             "gpu_reset", "plugin_stopped", "plugin_missing", "plugin_restart", "exporter_down",
             "pull_fails", "pull_slow", "pod_oom", "pod_exit", "pod_hang", "pod_evicted",
         )  # fmt: skip

@@ -34,6 +34,16 @@ class Fleet:
             self.world.timers.after(self.profile.lease_seconds / HEARTBEAT_SLOTS, self._heartbeat)
             self.world.timers.after(STATUS_SECONDS / HEARTBEAT_SLOTS, self._post)
 
+    def add_like(self, other: Machine) -> Machine:
+        """One more machine of another's group, under the next free name; it registers at once."""
+        prefix = other.group.prefix
+        alike = [name for name in self.kubelets if name.startswith(prefix)]
+        highest = max(int(name.removeprefix(prefix)) for name in alike)
+        number = highest + 1 - other.group.first_index
+        machine = make_machine(other.group, number, len(self.kubelets), self.world.identities)
+        self._join(machine)
+        return machine
+
     def _join(self, machine: Machine) -> None:
         kubelet = Kubelet(self.world, machine, self.profile, self.pods)
         self.kubelets[machine.name] = kubelet
