@@ -1,4 +1,4 @@
-"""The iCalendar format (RFC 5545), as much of it as a feed of windows needs: events in UTC, folded and escaped. Pure."""
+"""The iCalendar format (RFC 5545), as much as a feed of windows needs: events in UTC, folded and escaped. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

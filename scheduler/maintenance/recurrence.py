@@ -17,7 +17,8 @@ LONGEST_RULE = 300
 FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 # The time of day comes from the start alone.
 PARTS = frozenset(
-    "FREQ INTERVAL COUNT UNTIL WKST BYDAY BYMONTHDAY BYYEARDAY BYWEEKNO BYMONTH BYSETPOS".split()
+    {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYMONTHDAY", "BYYEARDAY", "BYWEEKNO"}
+    | {"BYMONTH", "BYSETPOS"}
 )
 MOST_INTERVAL = 366
 # A rule that names no day within so long names none: the 30th of February.
