@@ -5,9 +5,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarks import idle, planner, submit_to_bound
+from benchmarks import bind, idle, planner, submit_to_bound
 
 BENCHMARKS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "bind": bind.results,
     "idle": idle.results,
     "planner": planner.results,
     "submit_to_bound": submit_to_bound.results,

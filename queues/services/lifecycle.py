@@ -1,6 +1,7 @@
 """The one writer of a job's phase. Called by every service, here or in `scheduler`, that moves a job on."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -50,6 +51,35 @@ def transition_job(  # noqa: PLR0913  one door for every move
         if to is Phase.FINISHED:
             _cancel_dependents(job, now)
     return job
+
+
+def transition_jobs(jobs: Sequence[Job], to: Phase, *, actor: str, now: datetime) -> None:
+    """Move many jobs that are in one phase by one conditional UPDATE; not to `finished`.
+
+    Raises ConflictError, all or nothing inside the caller's transaction, as `transition_job` does for one.
+    """
+    if not jobs:
+        return
+    before = Phase(jobs[0].phase)
+    if (
+        to is Phase.FINISHED
+        or any(job.phase != before for job in jobs)
+        or not may_follow(before, to)
+    ):
+        raise ConflictError(f"these jobs cannot become {to.value} together", code="wrong_phase")
+    changes = _changes(to, now, _With())
+    with log.writing():
+        ids = [job.pk for job in jobs]
+        changed = Job.objects.filter(pk__in=ids, phase=before).update(
+            version=F("version") + 1, **changes
+        )
+        if changed != len(ids):
+            raise ConflictError("one of the jobs was moved by somebody else", code="phase_changed")
+        for job in jobs:
+            job.version += 1
+            for column, value in changes.items():
+                setattr(job, column, value)
+            _record_phase(job, before, actor=actor, now=now)
 
 
 def _changes(to: Phase, now: datetime, what: _With) -> dict[str, Any]:

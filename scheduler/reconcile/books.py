@@ -5,7 +5,7 @@ Owned by the thread that talks to the database; `tick`, `outcomes`, `steps` and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from controlplane.common import log
 from queues.models import Cluster, Flavor, Level, Placement
 from scheduler.kube.namespaces import NamespaceWanted
 from scheduler.logstore import LogStore
-from scheduler.reconcile.ends import NodeStanding, Stop
+from scheduler.reconcile.ends import WELL, NodeStanding, Stop
 from scheduler.reconcile.ledger import AttemptLife, Ledger
 from scheduler.reconcile.node_rows import FlavorRule, Policy
 from scheduler.reconcile.nodes import ForeignBook, NodeBook, namespace_tenants
@@ -59,6 +59,7 @@ class Books:
     kept_logs: set[int] = field(default_factory=set)
     changes: RowChanges = field(default_factory=RowChanges)
     nodes_live: bool = False
+    _standings: tuple[int, dict[str, NodeStanding]] = field(default=(-1, {}))
 
     @classmethod
     def of(cls, cluster: Cluster, store: LogStore) -> Books:
@@ -107,15 +108,19 @@ class Books:
         self.foreign.tenants = namespace_tenants(Tenant.objects.values_list("slug", "pk"))
         self.namespaces = namespaces_wanted(self.cluster)
 
-    def standings(self) -> dict[str, NodeStanding]:
+    def standings(self) -> Mapping[str, NodeStanding]:
         """How every node stands. While the nodes are not watched none is thought to be worse
         than it was: unknown is not lost."""
         if not self.nodes_live or not self.view.nodes_synced:
             return {name: NodeStanding() for name in self._all_nodes()}
-        return {
-            name: NodeStanding(not_ready_since=None if node.ready else node.ready_since)
-            for name, node in self.view.nodes.items()
-        }
+        version, found = self._standings
+        if version != self.view.node_version:
+            found = {
+                name: WELL if node.ready else NodeStanding(not_ready_since=node.ready_since)
+                for name, node in self.view.nodes.items()
+            }
+            self._standings = self.view.node_version, found
+        return found
 
     def _all_nodes(self) -> Iterable[str]:
         placed = {p.node for attempt in self.ledger for p in attempt.placements}

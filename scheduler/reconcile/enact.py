@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -26,8 +26,16 @@ from scheduler.kube.errors import (
 from scheduler.kube.manifests import NOTICE_ANNOTATION
 from scheduler.kube.namespaces import NamespaceWanted, apply_namespace
 from scheduler.kube.nodes import set_cordon
-from scheduler.kube.pods import annotate_pod, bind_pod, create_pod, delete_pod, last_event
+from scheduler.kube.pods import (
+    PodKey,
+    annotate_pod,
+    bind_pod,
+    create_pod,
+    delete_pod,
+    last_event,
+)
 from scheduler.kube.priorities import ensure_priority_class
+from scheduler.kube.seen import PodSeen
 from scheduler.kube.services import (
     apply_object,
     remove_attempt_objects,
@@ -39,9 +47,11 @@ from scheduler.reconcile import results
 from scheduler.reconcile.describe import MASTER_PORT, attempt_name, gang_manifests
 from scheduler.reconcile.logs import keep, keep_to_the_end
 from scheduler.reconcile.orders import LaunchOrder
+from scheduler.reconcile.view import AttemptKey
 from scheduler.reconcile.wanted import (
     Action,
     Bind,
+    Binding,
     CheckStart,
     Cordon,
     Delete,
@@ -97,14 +107,24 @@ def again_after(order: Order) -> results.Result | None:
     raise TypeError(f"not to be carried out: {order!r}")
 
 
+def _bindings(order: LaunchOrder, made: Mapping[int, PodSeen]) -> Iterable[Binding]:
+    """Every pod of a gang that was made as a whole; one that was found there bound already is done."""
+    for placement, at in order.missing.items():
+        pod, node = made[placement], order.gang.seats[at].node
+        if pod.node is None:
+            yield Binding(placement, PodKey(pod.namespace, pod.name, pod.uid), node)
+
+
 @dataclass(slots=True)
 class Enactor:
-    """`applied`: namespaces as this process has made them. `log_failures`: by pod's uid."""
+    """`applied`: namespaces as this process has made them. `log_failures`: by pod's uid.
+    `may_bind`: whether the attempt, as its rows were last read, is still to be started."""
 
     connection: Connection
     store: LogStore
     report: Report
     clock: Callable[[], datetime]
+    may_bind: Callable[[AttemptKey], bool]
     applied: dict[str, NamespaceWanted] = field(default_factory=dict)
     _has_priority_class: bool = False
     _namespace_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -201,6 +221,9 @@ class Enactor:
         self.report(results.Launched(order.key, made, lasting))
         if passing is not None and not lasting:
             raise passing
+        if not errors and not default_scheduler and self.may_bind(order.key):
+            # The gang is whole: binding need not wait until the rows know its pods.
+            await self._bind(Bind(order.key, tuple(_bindings(order, made))))
 
     async def _prepare(self, order: LaunchOrder) -> bool:
         """All that pods refer to; True when the default scheduler has to bind them."""
@@ -253,6 +276,8 @@ class Enactor:
         return made, errors
 
     async def _bind(self, order: Bind) -> None:
+        if not order.bindings:
+            return
         done, errors = await self._together(
             {b.placement_id: bind_pod(self.connection, b.pod, b.node) for b in order.bindings}
         )

@@ -1,11 +1,11 @@
-"""An attempt to launch → everything that `enact` needs to launch it, read fresh from its rows.
+"""Attempts to launch → everything that `enact` needs to launch them, read fresh from their rows.
 
 Called by `tick`. Here the rows are read once more before anything is done in Kubernetes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,13 @@ from scheduler.reconcile.books import Books
 from scheduler.reconcile.describe import Gang, Seat
 from scheduler.reconcile.ends import Stop
 from scheduler.reconcile.ledger import AttemptLife
-from scheduler.reconcile.tenants import MissingSecretError, pull_secret, secret_environment
+from scheduler.reconcile.tenants import (
+    KnownSecrets,
+    MissingSecretError,
+    pull_secret,
+    secret_environment,
+    secrets_of,
+)
 from scheduler.reconcile.view import AttemptKey
 from tenants.vault import NoFieldKeyError
 
@@ -37,14 +43,32 @@ class LaunchOrder:
     claims: tuple[str, ...]
 
 
-def launch_order(books: Books, attempt: AttemptLife, now: datetime) -> LaunchOrder | None:
-    """What to create; None when the attempt is no longer to be launched, or cannot be."""
-    row = _fresh(attempt)
-    if row is None or row.stop_cause or row.ended_at is not None:
-        return None
+def launch_orders(
+    books: Books, attempts: Sequence[AttemptLife], now: datetime
+) -> list[LaunchOrder]:
+    """What to create, for those that are still to be launched and can be; few statements for all."""
+    if not attempts:
+        return []
+    rows = _fresh(attempts)
+    secrets = secrets_of([row.job for row in rows.values()])
+    orders: list[LaunchOrder] = []
+    for attempt in attempts:
+        row = rows.get(attempt.id)
+        if row is None or row.stop_cause or row.ended_at is not None:
+            continue
+        order = _order(books, attempt, row, secrets)
+        if order is not None:
+            orders.append(order)
+    _note_objects(attempts, {order.key for order in orders}, now)
+    return orders
+
+
+def _order(
+    books: Books, attempt: AttemptLife, row: Attempt, known: KnownSecrets
+) -> LaunchOrder | None:
     job: Job = row.job
     try:
-        secrets, pull = secret_environment(job, row.number), pull_secret(job)
+        secrets, pull = secret_environment(job, row.number, known), pull_secret(job, known)
     except MissingSecretError as error:
         books.stops[attempt.key] = Stop(EndedBy.START_FAILED, str(error), job.grace_seconds)
         return None
@@ -54,7 +78,6 @@ def launch_order(books: Books, attempt: AttemptLife, now: datetime) -> LaunchOrd
             EndedBy.PLACEMENT_MISS, str(error.detail), job.grace_seconds
         )
         return None
-    _note_objects(attempt, row, now)
     return LaunchOrder(
         key=attempt.key,
         gang=_gang(attempt, row),
@@ -66,17 +89,22 @@ def launch_order(books: Books, attempt: AttemptLife, now: datetime) -> LaunchOrd
     )
 
 
-def _note_objects(attempt: AttemptLife, row: Attempt, now: datetime) -> None:
+def _note_objects(
+    attempts: Iterable[AttemptLife], keys: Collection[AttemptKey], now: datetime
+) -> None:
     """Service and Secret are written down before they are made: whatever happens then, they are
     removed with the attempt."""
-    if row.service_created_at is None:
-        Attempt.objects.filter(pk=row.pk).update(service_created_at=now)
+    new = [a for a in attempts if a.key in keys and a.service_created_at is None]
+    if new:
+        Attempt.objects.filter(pk__in=[a.id for a in new]).update(service_created_at=now)
+    for attempt in new:
         attempt.service_created_at = now
 
 
-def _fresh(attempt: AttemptLife) -> Attempt | None:
+def _fresh(attempts: Iterable[AttemptLife]) -> dict[int, Attempt]:
     related = ("flavor", "job__tenant", "job__queue", "job__user", "job__preset")
-    return Attempt.objects.select_related(*related).filter(pk=attempt.id).first()
+    rows = Attempt.objects.select_related(*related).prefetch_related("job__roles")
+    return {row.pk: row for row in rows.filter(pk__in=[a.id for a in attempts])}
 
 
 def _gang(attempt: AttemptLife, row: Attempt) -> Gang:

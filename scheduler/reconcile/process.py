@@ -92,7 +92,7 @@ class ClusterProcess:
         self._kube = kube
         self._ticker = Ticker(Books.of(cluster, store))
         self._inbox = Inbox()
-        self._enactor = Enactor(kube, store, self._report, clock)
+        self._enactor = Enactor(kube, store, self._report, clock, self._ticker.may_bind)
         self._watches: tuple[Watch[NodeSeen], Watch[PodSeen]] = (
             self._watch(NODES, pace),
             self._watch(PODS, pace),

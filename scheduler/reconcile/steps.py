@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
 from controlplane.common.errors import ConflictError
+from queues.lifecycle import Phase
 from queues.models import Attempt, Placement
-from queues.services.attempts import end_attempt, mark_running, mark_starting, stop_attempt
+from queues.services.attempts import end_attempt, stop_attempt
+from queues.services.starts import mark_many_running, mark_many_starting
 from scheduler.apply.release import release_placements
 from scheduler.kube.manifests import AttemptName, pod_name
 from scheduler.reconcile.books import ACTOR, Books
@@ -29,60 +34,106 @@ from scheduler.reconcile.ledger import AttemptLife, PlacementLife
 from scheduler.reconcile.placements import fresh_try
 from scheduler.reconcile.view import AttemptKey
 
+T = TypeVar("T")
 ROUNDS = 5
+# Each costs a dozen statements: SQLite has one writer, and others wait for it.
+MOST_SERVICES = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Attempts whose start has to be checked, and those that were left for the next tick."""
+
+    to_check: set[AttemptKey]
+    later: list[AttemptKey]
+
+
+@dataclass(slots=True)
+class _Round:
+    """What a tick decides upon. `services`: calls that may still be made one by one."""
+
+    books: Books
+    standings: Mapping[str, NodeStanding]
+    busy: frozenset[AttemptKey]
+    now: datetime
+    services: int = MOST_SERVICES
 
 
 def settle(
     books: Books,
-    keys: Iterable[AttemptKey],
-    standings: dict[str, NodeStanding],
+    keys: Sequence[AttemptKey],
+    standings: Mapping[str, NodeStanding],
     busy: frozenset[AttemptKey],
     now: datetime,
-) -> set[AttemptKey]:
-    """Decide about each attempt until nothing more follows; those whose start has to be checked."""
+) -> Settled:
+    """Decide about each attempt until nothing more follows.
+
+    What thousands of attempts come to at once, being bound and running, is written for all together;
+    the rest one by one, so many in a tick.
+    """
+    this = _Round(books, standings, busy, now)
     to_check: set[AttemptKey] = set()
-    to_release: list[PlacementLife] = []
+    later: list[AttemptKey] = []
+    running: list[AttemptKey] = []
+    _mark_starting(books, keys, now)
     for key in keys:
-        decision = _settle_one(books, key, standings, busy, now)
-        if decision is not None and decision.check_start:
+        if this.services <= 0:
+            later.append(key)
+            continue
+        decision = _settle_one(this, key)
+        if decision is not None and decision.steps == (Run(),):
+            running.append(key)
+        elif decision is not None and decision.check_start:
             to_check.add(key)
+    if _mark_running(books, running, now):
+        for key in running:
+            _settle_one(this, key)
+    else:
+        later += running
+    release(books, list(_releasable(books, keys, standings)), now)
+    return Settled(to_check, later)
+
+
+def _releasable(
+    books: Books, keys: Iterable[AttemptKey], standings: Mapping[str, NodeStanding]
+) -> Iterable[PlacementLife]:
+    for key in keys:
         attempt = books.ledger.attempts.get(key)
         if attempt is not None:
-            to_release += [p for p in attempt.placements if is_releasable(attempt, p, standings)]
-    release(books, to_release, now)
-    return to_check
+            yield from (p for p in attempt.placements if is_releasable(attempt, p, standings))
 
 
-def _settle_one(
-    books: Books,
-    key: AttemptKey,
-    standings: dict[str, NodeStanding],
-    busy: frozenset[AttemptKey],
-    now: datetime,
-) -> Decision | None:
-    """Each step may make another one due: an attempt that stops may have nothing left to stop."""
+def _settle_one(this: _Round, key: AttemptKey) -> Decision | None:
+    """Each step may make another one due: an attempt that stops may have nothing left to stop.
+
+    Stops before `Run`, which the caller does for all."""
+    books, now = this.books, this.now
     decision = None
     for _round in range(ROUNDS):
         attempt = books.ledger.attempts.get(key)
         if attempt is None:
             break
-        _mark_starting(books, attempt, now)
-        around = Circumstances(
-            nodes=standings,
-            now=now,
-            busy=key in busy,
-            pulling_until=books.starts.pulling_until.get(key),
-            not_pulling=key in books.starts.not_pulling,
-        )
-        decision = decide(attempt, around)
+        decision = decide(attempt, _around(this, key))
         _note_unknown(books, attempt, decision, now)
         _note_due(books, key, decision.due)
         steps = _with_urgent(books, attempt, decision)
-        if not steps:
+        if not steps or steps == (Run(),):
             break
         for step in steps:
+            this.services -= 1
             _take(books, attempt, step, now)
     return decision
+
+
+def _around(this: _Round, key: AttemptKey) -> Circumstances:
+    starts = this.books.starts
+    return Circumstances(
+        nodes=this.standings,
+        now=this.now,
+        busy=key in this.busy,
+        pulling_until=starts.pulling_until.get(key),
+        not_pulling=key in starts.not_pulling,
+    )
 
 
 def _with_urgent(books: Books, attempt: AttemptLife, decision: Decision) -> tuple[Step, ...]:
@@ -110,16 +161,56 @@ def _note_unknown(books: Books, attempt: AttemptLife, decision: Decision, now: d
     books.record(kind, attempt, now, since=since.isoformat() if since else None)
 
 
-def _mark_starting(books: Books, attempt: AttemptLife, now: datetime) -> None:
-    if attempt.phase != "placed" or attempt.stop_cause or attempt.ended_at is not None:
-        return
-    if all(p.bound_at is not None for p in attempt.placements):
-        books.flush()
-        job = mark_starting(_row(attempt), now=now)
-        attempt.phase = str(job.phase)
+def _mark_starting(books: Books, keys: Iterable[AttemptKey], now: datetime) -> None:
+    bound = [
+        attempt
+        for key in keys
+        if (attempt := books.ledger.attempts.get(key)) is not None
+        and attempt.phase == Phase.PLACED
+        and not attempt.stop_cause
+        and attempt.ended_at is None
+        and all(p.bound_at is not None for p in attempt.placements)
+    ]
+    moved = _together(books, bound, partial(mark_many_starting, now=now)) if bound else None
+    if moved is not None and moved < len(bound):
+        books.reload([attempt.job_id for attempt in bound])
+    elif moved is not None:
+        for attempt in bound:
+            attempt.phase = Phase.STARTING
+
+
+def _mark_running(books: Books, keys: Sequence[AttemptKey], now: datetime) -> bool:
+    """False when somebody moved one of the jobs: they were read again, and are to be looked at again."""
+    if not keys:
+        return True
+    attempts = [books.ledger.attempts[key] for key in keys]
+    started = _together(books, attempts, partial(mark_many_running, now=now))
+    if started is None:
+        return False
+    for attempt in attempts:
+        books.starts.forget(attempt.key)
+        if attempt.id in started:
+            attempt.phase, attempt.started_at = Phase.RUNNING, now
+    if len(started) < len(attempts):
+        books.reload([a.job_id for a in attempts if a.id not in started])
+    return True
+
+
+def _together(
+    books: Books, attempts: Sequence[AttemptLife], mark: Callable[[list[int]], T]
+) -> T | None:
+    """Call a service for all; None, and the rows read again, where it met a conflict."""
+    books.flush()
+    try:
+        return mark([attempt.id for attempt in attempts])
+    except ConflictError:
+        books.reload([attempt.job_id for attempt in attempts])
+        return None
 
 
 def _take(books: Books, attempt: AttemptLife, step: Step, now: datetime) -> None:
+    if isinstance(step, Run):
+        return  # for all of them together: `settle`
     if isinstance(step, Recreate):
         for placement in attempt.placements:
             if placement.id == step.placement_id:
@@ -132,14 +223,9 @@ def _take(books: Books, attempt: AttemptLife, step: Step, now: datetime) -> None
     books.reload([attempt.job_id])
 
 
-def _call_service(
-    books: Books, attempt: AttemptLife, step: Run | Stop | Conclude, now: datetime
-) -> None:
+def _call_service(books: Books, attempt: AttemptLife, step: Stop | Conclude, now: datetime) -> None:
     row = _row(attempt)
     match step:
-        case Run():
-            mark_running(row, now=now)
-            books.starts.forget(attempt.key)
         case Stop(cause, message, grace_seconds, refused):
             stop_attempt(
                 row,
@@ -179,7 +265,7 @@ def make_again(books: Books, attempt: AttemptLife, placement: PlacementLife) -> 
 
 
 def is_releasable(
-    attempt: AttemptLife, placement: PlacementLife, standings: dict[str, NodeStanding]
+    attempt: AttemptLife, placement: PlacementLife, standings: Mapping[str, NodeStanding]
 ) -> bool:
     """True when nothing of the placement can hold its node any more.
 

@@ -6,7 +6,7 @@ Called by `tick` and `orders`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,26 +98,47 @@ def _looseness(level: str) -> int:
     return _LEVELS.index(level) if level in _LEVELS else 0
 
 
-def secret_environment(job: Job, attempt: int) -> dict[str, str]:
+KnownSecrets = Mapping[tuple[int, str], Secret]
+"""Secrets by tenant's id and name."""
+
+
+def secrets_of(jobs: Collection[Job]) -> KnownSecrets:
+    """All secrets that these jobs name, by one statement; none where none is named."""
+    named = {(job.tenant_id, name) for job in jobs for name in _named(job)}
+    if not named:
+        return {}
+    rows = Secret.objects.filter(
+        tenant__in={tenant for tenant, _ in named}, name__in={name for _, name in named}
+    )
+    return {(row.tenant_id, row.name): row for row in rows}
+
+
+def _named(job: Job) -> set[str]:
+    return {*job.secret_env.values(), *filter(None, [job.image_pull_secret])}
+
+
+def secret_environment(job: Job, attempt: int, known: KnownSecrets | None = None) -> dict[str, str]:
     """The variables that come from a Secret: the job's own choice and the attempt's token.
 
     Raises MissingSecretError, or NoFieldKeyError where secrets cannot be opened.
     """
-    names = set(job.secret_env.values())
-    found = {s.name: s for s in Secret.objects.filter(tenant=job.tenant, name__in=names)}
-    for name in sorted(names - found.keys()):
-        raise MissingSecretError(f"the tenant has no secret {name!r}")
+    found = secrets_of([job]) if known is None else known
+    for name in sorted(set(job.secret_env.values())):
+        if (job.tenant_id, name) not in found:
+            raise MissingSecretError(f"the tenant has no secret {name!r}")
     values = {
-        variable: secret_value(found[name]).decode() for variable, name in job.secret_env.items()
+        variable: secret_value(found[job.tenant_id, name]).decode()
+        for variable, name in job.secret_env.items()
     }
     return {**values, TOKEN_VARIABLE: token_of(job.pk, attempt)}
 
 
-def pull_secret(job: Job) -> dict[str, Any] | None:
+def pull_secret(job: Job, known: KnownSecrets | None = None) -> dict[str, Any] | None:
     """The registry's credentials as a Secret; None for a job that names none."""
     if not job.image_pull_secret:
         return None
-    secret = Secret.objects.filter(tenant=job.tenant, name=job.image_pull_secret).first()
+    found = secrets_of([job]) if known is None else known
+    secret = found.get((job.tenant_id, job.image_pull_secret))
     if secret is None:
         raise MissingSecretError(f"the tenant has no secret {job.image_pull_secret!r}")
     value = secret_value(secret).decode()

@@ -6,7 +6,7 @@ changed nothing: its caller gives the results again, and the rows are read anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
@@ -21,19 +21,20 @@ from scheduler.kube.watching import Observation, Standing, WatchState
 from scheduler.models import ClusterState
 from scheduler.reconcile.books import ACTOR, Books
 from scheduler.reconcile.ends import Stop
+from scheduler.reconcile.ledger import AttemptLife
 from scheduler.reconcile.node_rows import Policy
-from scheduler.reconcile.orders import LaunchOrder, launch_order
+from scheduler.reconcile.orders import LaunchOrder, launch_orders
 from scheduler.reconcile.outcomes import take_results
 from scheduler.reconcile.placements import take_pods
 from scheduler.reconcile.results import Result
-from scheduler.reconcile.steps import release_after_reboot, settle
+from scheduler.reconcile.steps import Settled, release_after_reboot, settle
 from scheduler.reconcile.strangers import Strangers
 from scheduler.reconcile.view import AttemptKey, Changes
 from scheduler.reconcile.wanted import Action, Launch, Pods, wants_of
 
 # So many nodes, pods and attempts a transaction: SQLite has one writer, and others wait for it.
 MOST_CHANGES = 200
-MOST_ATTEMPTS = 25
+MOST_ATTEMPTS = 200
 # Nothing should be missed; if something is, it is found within a minute.
 FULL_PASS_SECONDS = 60.0
 # Others take a cluster for unreachable when nothing is heard of it for 30 s (scheduler.loop.silence).
@@ -152,6 +153,15 @@ class Ticker:
         self._suspicion.went_well()
         return orders
 
+    def may_bind(self, key: AttemptKey) -> bool:
+        """Whether the attempt is still to be started, as far as the rows were read. Asked in another
+        thread: what is being read again just now may not be bound, and is with the next tick."""
+        attempt = self.books.ledger.attempts.get(key)
+        if attempt is None or attempt.stop_cause or attempt.ended_at is not None:
+            return False
+        whole = all(p.gone_at is None and p.ended_at is None for p in attempt.placements)
+        return whole and self.books.policy.may_start
+
     def doubt(self, *, defect: bool = False) -> None:
         """After a failure: nothing in memory is trusted. After a `defect` of ours the attempts are
         looked at one by one, until the one that brings it out is known and left alone a while."""
@@ -258,14 +268,30 @@ class Ticker:
             del self._keys[key]
             books.dues.pop(key, None)
             self._update_placements(key, now)
-        standings = books.standings()
-        to_check = settle(books, keys, standings, busy, now)
+        settled = settle(books, keys, books.standings(), busy, now)
+        self._keys.update(dict.fromkeys(settled.later))
         self._record_changes(now)
         if not books.policy.may_act:
             return []
-        return [
-            action for key in keys for action in self._wants(key, now, check_start=key in to_check)
-        ]
+        return self._actions(keys, settled, now)
+
+    def _actions(
+        self, keys: Iterable[AttemptKey], settled: Settled, now: datetime
+    ) -> list[Action | LaunchOrder]:
+        """What the attempts need; what has to be read for those to launch is read for all at once."""
+        actions: list[Action | LaunchOrder] = []
+        to_launch: list[AttemptLife] = []
+        for key in keys:
+            for action in self._wants(key, now, check_start=key in settled.to_check):
+                if isinstance(action, Launch):
+                    to_launch.append(self.books.ledger.attempts[key])
+                else:
+                    actions.append(action)
+        actions += launch_orders(self.books, to_launch, now)
+        for attempt in to_launch:
+            if attempt.key in self.books.stops:
+                self._keys[attempt.key] = None  # the launch cannot be: decide at once
+        return actions
 
     def _update_placements(self, key: AttemptKey, now: datetime) -> None:
         books = self.books
@@ -294,30 +320,21 @@ class Ticker:
                 )
         books.changes.attempts.clear()
 
-    def _wants(
-        self, key: AttemptKey, now: datetime, *, check_start: bool
-    ) -> list[Action | LaunchOrder]:
+    def _wants(self, key: AttemptKey, now: datetime, *, check_start: bool) -> tuple[Action, ...]:
         books = self.books
         attempt = books.ledger.attempts.get(key)
         if attempt is None:
-            return []
+            return ()
         pods = Pods(
             seen={pod.uid: pod for pod in books.view.pods_of(key)},
-            kept_logs=frozenset(books.kept_logs),
+            kept_logs=books.kept_logs,
             may_start=books.policy.may_start,
             check_start=check_start,
         )
         wants = wants_of(attempt, pods, now)
         if wants.due is not None:
             books.dues[key] = min(wants.due, books.dues.get(key, wants.due))
-        actions: list[Action | LaunchOrder] = []
-        for action in wants.actions:
-            order = launch_order(books, attempt, now) if isinstance(action, Launch) else action
-            if order is not None:
-                actions.append(order)
-        if key in books.stops:
-            self._keys[key] = None  # the launch cannot be: decide at once
-        return actions
+        return wants.actions
 
     def _take_strangers(self, changes: Changes, now: datetime) -> list[Action]:
         """Pods of attempts that have still to be looked at wait for that."""

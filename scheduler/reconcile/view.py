@@ -31,10 +31,12 @@ def attempt_of(pod: PodSeen) -> AttemptKey | None:
 
 @dataclass(slots=True)
 class ClusterView:
-    """Nodes by name, pods by uid. `changed_*` collect what a tick has still to look at."""
+    """Nodes by name, pods by uid. `changed_*` collect what a tick has still to look at.
+    `node_version` rises with every change of a node."""
 
     nodes: dict[str, NodeSeen] = field(default_factory=dict)
     pods: dict[str, PodSeen] = field(default_factory=dict)
+    node_version: int = 0
     nodes_synced: bool = False
     pods_synced: bool = False
     changed_nodes: set[str] = field(default_factory=set)
@@ -120,10 +122,12 @@ class ClusterView:
         if before is not None and before.version == node.version and before.uid == node.uid:
             return
         self.nodes[node.name] = node
+        self.node_version += 1
         self.changed_nodes.add(node.name)
 
     def _drop_node(self, name: str) -> None:
         if self.nodes.pop(name, None) is not None:
+            self.node_version += 1
             self.changed_nodes.add(name)
 
     def _put_pod(self, pod: PodSeen) -> None:

@@ -6,7 +6,7 @@ action may be carried out again, and is, until the rows say that it has been.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -125,7 +125,7 @@ class Pods:
     """The attempt's pods as seen, by uid, and which placements' logs are kept already."""
 
     seen: Mapping[str, PodSeen]
-    kept_logs: frozenset[int]
+    kept_logs: Set[int]
     may_start: bool
     check_start: bool = False
 

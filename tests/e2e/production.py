@@ -1,5 +1,6 @@
 """`make run` on PostgreSQL and Redis, against a simulated cluster that it takes for a real one."""
 
+import json
 import os
 import signal
 import subprocess
@@ -69,11 +70,17 @@ class Installation:
     kubeconfig: Path
     broker: Broker
     var: Path
+    database_url: str
 
     @property
     def api(self) -> Api:
         """The REST API as the admin."""
         return Api(self.url, self.token)
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by name, as the supervisor last wrote them."""
+        found: dict[str, int] = json.loads((self.var / "pids.json").read_text())
+        return found
 
 
 @contextmanager
@@ -99,7 +106,7 @@ def running_installation(
             lambda: answers(url, supervisor, folder), START_SECONDS, lambda: what_it_said(folder)
         )
         token = token_of_admin(environment)
-        yield Installation(url, token, kubeconfig, broker, folder)
+        yield Installation(url, token, kubeconfig, broker, folder, environment["DATABASE_URL"])
     finally:
         if supervisor.poll() is None:
             supervisor.send_signal(signal.SIGTERM)
