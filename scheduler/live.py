@@ -1,4 +1,5 @@
-"""What the map and the table of nodes are told as it happens (docs/live.md): topic `map:<cluster>`.
+"""What pages of the scheduler are told as it happens (docs/live.md): topics `map`, `cluster`, `plan`, `health`,
+`windows` and `alerts`. All but the map are nudges: the page fetches its part anew, through its own selectors.
 
 Everyone who is signed in sees each node's counts; the names of jobs only by the job selector.
 """
@@ -8,11 +9,11 @@ from collections.abc import Hashable, Iterable
 from django.db.models import F
 from django.template.loader import render_to_string
 
-from controlplane.common.live import Fragment, Heard, Rendered, Topic, Viewer
+from controlplane.common.live import EVERY, Fragment, Heard, Rendered, Topic, Viewer
 from queues.models import Cluster, Job, Placement
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
 from scheduler.views.maps import map_class
-from tenants.watching import actor_of, sight_of
+from tenants.watching import actor_of, may_concern, sight_of
 
 # More nodes than this at once: the table's page loads itself again, the map takes the classes all the same.
 MOST_ROWS = 200
@@ -79,4 +80,37 @@ def _jobs_of(placements: list[Placement]) -> list[Job]:
     return list({p.attempt.job_id: p.attempt.job for p in placements}.values())
 
 
-TOPICS = (Topic("map", _changes, _sight, _changed_nodes),)
+def _nudge(name: str, kinds: tuple[str, ...], *, by_cluster: bool) -> Topic:
+    """A topic that says only that something of these kinds has happened. The argument is a cluster, or empty."""
+
+    def changes(heard: Heard) -> Iterable[tuple[str, str]]:
+        if not heard.kind.startswith(kinds) or heard.kind in QUIET:
+            return ()
+        return ((heard.cluster if by_cluster and heard.cluster else EVERY, heard.kind),)
+
+    def sight(viewer: Viewer, argument: str) -> Hashable | None:
+        if by_cluster and not Cluster.objects.filter(name=argument).exists():
+            return None
+        return sight_of(actor_of(viewer))
+
+    def nudge(_viewer: Viewer, _argument: str, _rows: frozenset[str]) -> Rendered:
+        return Rendered(nudge=True)
+
+    return Topic(name, changes, sight, nudge, may_concern)
+
+
+# Happens with every job that comes or goes, and changes nothing that these pages say.
+QUIET = frozenset({"node.usage"})
+
+TOPICS = (
+    Topic("map", _changes, _sight, _changed_nodes),
+    _nudge("cluster", ("cluster.", "node.", "flavor.", "ledger."), by_cluster=True),
+    _nudge(
+        "plan",
+        ("job.phase", "job.reason", "attempt.", "booking.", "hold.", "eviction.", "window."),
+        by_cluster=False,
+    ),
+    _nudge("health", ("gpu.", "health.", "node.", "burn_in.", "rule."), by_cluster=False),
+    _nudge("windows", ("window.", "drain.", "node.", "reservation."), by_cluster=False),
+    _nudge("alerts", ("alert.",), by_cluster=False),
+)

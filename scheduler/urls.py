@@ -2,13 +2,21 @@
 
 from django.urls import path
 
-from scheduler.views import answers, logs, maps, nodes, now, previews
+from scheduler.views import answers, clusters, levels, logs, maps, nodes, now, previews
 
 urlpatterns = [
     path("", now.now_page, name="now"),
     path("map/", maps.first_map, name="map"),
     path("map/<str:cluster>/", maps.cluster_map, name="cluster-map"),
     path("map/<str:cluster>/mode/", maps.set_mode, name="cluster-mode"),
+    path("clusters/", clusters.cluster_list, name="cluster-list"),
+    path("clusters/<str:cluster>/", clusters.cluster_page, name="cluster"),
+    path("clusters/<str:cluster>/levels/", levels.cluster_levels, name="cluster-levels"),
+    path(
+        "clusters/<str:cluster>/levels/preview/",
+        levels.preview_levels,
+        name="cluster-levels-preview",
+    ),
     path("nodes/", nodes.node_list, name="node-list"),
     path("nodes/<str:cluster>/<str:name>/", nodes.node_page, name="node"),
     path("nodes/<str:cluster>/<str:name>/cordon/", nodes.cordon, name="node-cordon"),

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -79,7 +80,9 @@ def set_mode(request: HttpRequest, actor: Actor, cluster: str) -> HttpResponse:
     sent = {"mode": request.POST.get("mode", "")}
     change_cluster(actor, found, sent, None, timezone.now())
     messages.success(request, _("The mode of {name} is changed.").format(name=found.name))
-    return redirect("cluster-map", cluster)
+    there = request.GET.get("next", "")
+    ours = url_has_allowed_host_and_scheme(there, allowed_hosts={request.get_host()})
+    return redirect(there) if ours else redirect("cluster-map", cluster)
 
 
 def cluster_of(name: str) -> Cluster:

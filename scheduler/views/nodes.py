@@ -17,6 +17,7 @@ from controlplane.common.models import Event
 from controlplane.common.pages import Page
 from queues.models import Cluster
 from scheduler.models import ForeignPod, Node
+from scheduler.selectors.lint import findings_of
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
 from scheduler.services.nodes import cordon_node, node_of, uncordon_node
 from scheduler.views.maps import cluster_of
@@ -35,8 +36,11 @@ def node_list(request: HttpRequest, actor: Actor) -> HttpResponse:
     wanted = request.GET.get("cluster", "")
     chosen = [c for c in clusters if not wanted or c.name == wanted]
     facts = [f for c in chosen for f in node_facts(c)]
-    filters = {k: request.GET.get(k, "").strip() for k in ("cluster", "state", "flavor", "search")}
-    found = [f for f in facts if _matches(f, filters)]
+    filters = {
+        k: request.GET.get(k, "").strip() for k in ("cluster", "state", "flavor", "search", "lint")
+    }
+    names = _found_by_lint(chosen, filters["lint"])
+    found = [f for f in facts if _matches(f, filters) and (names is None or f.name in names)]
     shown, pages = _page(request, found)
     jobs = {c.name: jobs_on_nodes(actor, c, [f.name for f in shown]) for c in chosen}
     context = {
@@ -52,6 +56,14 @@ def node_list(request: HttpRequest, actor: Actor) -> HttpResponse:
     return render_page(
         request, actor, "scheduler/nodes.html", context, Frame("nodes", topics=topics)
     )
+
+
+def _found_by_lint(clusters: Sequence[Cluster], code: str) -> set[str] | None:
+    """Names of the nodes that the lint's rule of this code speaks of; None where no rule is asked for."""
+    if not code:
+        return None
+    found = [each for c in clusters for each in findings_of(c) if each.code == code]
+    return {name for each in found for name in each.nodes}
 
 
 def _matches(node: NodeFacts, filters: dict[str, str]) -> bool:

@@ -68,6 +68,19 @@
   document.addEventListener("muster:say", (event) => say(event.detail.text ?? event.detail.value, event.detail.kind));
   document.addEventListener("htmx:responseError", (event) => event.detail.xhr.getResponseHeader("HX-Trigger") || say(`${event.detail.xhr.status} ${event.detail.xhr.statusText}`, "failed"));
 
+  /* What the reader has opened, and where the focus is, survives a panel that is fetched anew. */
+  let opened = [], focused = "";
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const target = event.detail.target;
+    opened = [...target.querySelectorAll("details[id][open]")].map((at) => at.id);
+    focused = target.contains(document.activeElement) ? document.activeElement.id : "";
+  });
+  document.addEventListener("htmx:afterSettle", () => {
+    for (const id of opened) { const at = document.getElementById(id); if (at) at.open = true; }
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+    opened = []; focused = "";
+  });
+
   document.addEventListener("DOMContentLoaded", () => document.querySelector("[data-focus]")?.focus());
   document.addEventListener("change", (event) => { if (event.target.closest("[data-submit-on-change]")) event.target.form.requestSubmit(); });
   window.muster = { say, ask, keep };

@@ -182,7 +182,10 @@ def _rail(actor: Actor, here: str, tenant: Tenant | None) -> list[RailGroup]:
 
 def _platform(actor: Actor, here: str) -> RailGroup:
     """What is beyond tenants, for those who look after the whole."""
-    links = [RailItem(_("Tenants"), reverse("tenant-list"), here == "tenants")]
+    links = [
+        RailItem(_("Clusters"), reverse("cluster-list"), here == "clusters"),
+        RailItem(_("Tenants"), reverse("tenant-list"), here == "tenants"),
+    ]
     if may(actor, Right.MANAGE_USERS):
         links.append(RailItem(_("People"), reverse("people"), here == "people"))
     return RailGroup(_("Platform"), tuple(links))

@@ -55,6 +55,12 @@ def chip(look: looks.Look) -> SafeString:
     return format_html('<span class="st st-{}">{}{}</span>', look.key, glyph(look.key), look.word)
 
 
+@register.simple_tag(name="look")
+def look_chip(look: looks.Look) -> SafeString:
+    """The chip of any look that a view has chosen."""
+    return chip(look)
+
+
 @register.simple_tag
 def state(phase: str, outcome: str | None = None) -> SafeString:
     """The chip of a job."""
