@@ -7,10 +7,12 @@ import os
 import secrets
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import dj_database_url
 import django_stubs_ext
 from csp.constants import NONCE, NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
 django_stubs_ext.monkeypatch()
@@ -188,7 +190,9 @@ USE_TZ = True
 USE_I18N = True
 
 STATIC_URL = "/static/"
-STATIC_ROOT = VAR / "static"
+# Named where an image has them collected when it is built.
+STATIC_IS_BUILT = "STATIC_ROOT" in os.environ
+STATIC_ROOT = Path(os.environ.get("STATIC_ROOT", VAR / "static"))
 STATICFILES_DIRS = [BASE_DIR / "static"]
 # Hashed names need `collectstatic`, which `make demo` and `make run` do; tests read the sources.
 HASHED_STATIC = _flag("HASHED_STATIC")
@@ -302,9 +306,42 @@ METADATA_PREFIXES = [
 LOG_STORE = Path(os.environ.get("LOG_STORE", VAR / "logs"))
 # The what-if process (scheduler/whatif); pages say "no verdict now" after WHATIF_TIMEOUT_SECONDS.
 WHATIF_URL = os.environ.get("WHATIF_URL", "http://127.0.0.1:8001").rstrip("/")
+# Where it listens, "host:port", when that is not where it is asked: behind a Service.
+WHATIF_LISTEN = os.environ.get("WHATIF_LISTEN", "")
 WHATIF_TIMEOUT_SECONDS = 2.0
 # Where the scheduler's worker serves its metrics ("127.0.0.1:9101"); empty: nowhere.
 SCHEDULER_METRICS = os.environ.get("SCHEDULER_METRICS", "")
+
+
+def _mail(url: str) -> dict[str, Any]:
+    """Django's settings for EMAIL_URL: smtp://user:password@host:587?tls=True (or ssl=True), file:///folder."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        backend = "django.core.mail.backends.filebased.EmailBackend"
+        return {"EMAIL_BACKEND": backend, "EMAIL_FILE_PATH": parts.path}
+    if parts.scheme != "smtp" or not parts.hostname:
+        raise ImproperlyConfigured("EMAIL_URL must be smtp://host… or file:///folder")
+    asked = {name: values[-1].lower() == "true" for name, values in parse_qs(parts.query).items()}
+    return {
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": parts.port or 25,
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_TLS": asked.get("tls", False),
+        "EMAIL_USE_SSL": asked.get("ssl", False),
+    }
+
+
+# Without EMAIL_URL no mail is written into the outbox. Mail and webhooks leave by the worker (tenants/services).
+EMAIL_URL = os.environ.get("EMAIL_URL", "")
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = os.environ.get("EMAIL_FROM", "muster@localhost")
+if EMAIL_URL:
+    globals().update(_mail(EMAIL_URL))
+# Webhooks go to public addresses over HTTPS; these networks are allowed too, without TLS as well ("10.0.0.0/8,…").
+WEBHOOK_NETWORKS = [
+    part.strip() for part in os.environ.get("WEBHOOK_NETWORKS", "").split(",") if part.strip()
+]
 
 LOGGING = {
     "version": 1,

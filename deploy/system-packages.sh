@@ -1,11 +1,13 @@
 #!/bin/sh
-# Install what the whole test suite drives: PostgreSQL, Redis, Chromium. Only as root on Debian, and only what is
+# Install what the whole test suite drives: PostgreSQL, Redis, Chromium, Prometheus, kubectl. Only as root on Debian, and only what is
 # missing; elsewhere the tests that need them skip and say so (with CI=true they fail).
 set -eu
 missing=
 [ -n "$(ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] || command -v initdb >/dev/null || missing="$missing postgresql"
 command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v chromium >/dev/null || missing="$missing chromium"
+command -v promtool >/dev/null || missing="$missing prometheus"
+command -v kubectl >/dev/null || missing="$missing kubernetes-client"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
     echo "Not installed:$missing. The tests that need them will skip." >&2

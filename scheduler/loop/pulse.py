@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
+from controlplane.common.alive import sign_of_life
 from controlplane.common.follow import LogFollower
 from queues.models import Cluster
 from scheduler.loop import bell
@@ -66,6 +67,7 @@ class Pulse:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            sign_of_life("pulse")
             try:
                 self.beat(self.clock())
             except DatabaseError as error:

@@ -22,7 +22,7 @@ from tests.reconcile.world import World, make_world, nodes_in
 pytestmark = pytest.mark.slow
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
-ACCOUNT = "system:serviceaccount:muster-system:muster"
+ACCOUNT = "system:serviceaccount:muster-system:muster-cluster"
 COLLECTIONS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/muster-system/serviceaccounts",
@@ -36,8 +36,9 @@ def bound_world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
     """A world whose process is nobody but the service account of the installation."""
     with ThreadedSimCluster(uniform_profile(2), options=Options(rbac=True)) as sim:
         made = make_world(sim, tmp_path)
-        for body in yaml.safe_load_all((DEPLOY / "rbac.yaml").read_text()):
-            made.api("POST", COLLECTIONS[body["kind"]], body)
+        for name in ("namespace.yaml", "rbac.yaml"):
+            for body in yaml.safe_load_all((DEPLOY / name).read_text()):
+                made.api("POST", COLLECTIONS[body["kind"]], body)
         user = User(ACCOUNT, ("system:serviceaccounts", "system:authenticated"))
         sim.call(lambda cluster: cluster.access.tokens.update({"the-token": user}))
         body = sim.call(lambda cluster: cluster.kubeconfig_body("the-token", "muster"))

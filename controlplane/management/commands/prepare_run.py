@@ -3,6 +3,7 @@
 import json
 import os
 from argparse import ArgumentParser
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the steps in order; a cluster that does not answer ends the start with its reason."""
+        refuse_examples(os.environ)
         migrate()
-        if settings.HASHED_STATIC:
+        if settings.HASHED_STATIC and not settings.STATIC_IS_BUILT:
             collect_static()
         now = timezone.now()
         named = os.environ.get("ADMIN_USER", "")
@@ -44,6 +46,14 @@ class Command(BaseCommand):
                 raise CommandError(f"The cluster cannot be read: {error}") from error
         names = list(Cluster.objects.order_by("name").values_list("name", flat=True))
         options["clusters"].write_text(json.dumps(names))
+
+
+def refuse_examples(environment: Mapping[str, str]) -> None:
+    """Raise CommandError where a secret is still the word of the example in deploy/kustomization.yaml."""
+    secrets = ("DATABASE_URL", "CELERY_BROKER_URL", "SECRET_KEY", "FIELD_KEY", "ADMIN_PASSWORD")
+    examples = [name for name in secrets if "change-me" in environment.get(name, "")]
+    if examples:
+        raise CommandError(f"Set {', '.join(examples)}: docs/operations.md says how.")
 
 
 def first_admin_name() -> str:

@@ -19,11 +19,12 @@ class Command(BaseCommand):
     help = "Answer simulations, explanations and quota previews over HTTP at WHATIF_URL."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Listen on the host and port of WHATIF_URL."""
-        address = urlsplit(settings.WHATIF_URL)
+        """Listen on WHATIF_LISTEN, else on the host and port of WHATIF_URL."""
+        listen = f"//{settings.WHATIF_LISTEN}" if settings.WHATIF_LISTEN else settings.WHATIF_URL
+        address = urlsplit(listen)
         if address.hostname is None or address.port is None:
-            raise CommandError(f"WHATIF_URL needs a host and a port, not {settings.WHATIF_URL!r}")
-        logger.info("answering at %s", settings.WHATIF_URL)
+            raise CommandError(f"WHATIF_URL needs a host and a port, not {listen!r}")
+        logger.info("answering at %s", listen)
         web.run_app(
             Whatif().app(),
             host=address.hostname,
