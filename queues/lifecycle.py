@@ -97,6 +97,7 @@ class RestartBudget:
 
     infrastructure_faults: attempts that ended so within the last 24 h, the one that ends now not counted.
     refused: Kubernetes said no to this one; that backs off as faults do, but never ends the job.
+    cause_removed: what was at fault is out already, so that the first restart need not wait.
     """
 
     max_restarts: int = 0
@@ -104,6 +105,7 @@ class RestartBudget:
     on_preemption: str = "requeue"
     infrastructure_faults: int = 0
     refused: bool = False
+    cause_removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,8 @@ def after_attempt(ended_by: EndedBy, budget: RestartBudget) -> AfterAttempt:
     if ended_by in INFRASTRUCTURE_ENDS:
         if budget.infrastructure_faults >= INFRASTRUCTURE_BUDGET and not budget.refused:
             return _finished(Outcome.NODE_FAILURE)
+        if budget.cause_removed and not budget.infrastructure_faults:
+            return AfterAttempt(Phase.PENDING)
         return AfterAttempt(
             Phase.PENDING, backoff_seconds=backoff_seconds(budget.infrastructure_faults + 1)
         )

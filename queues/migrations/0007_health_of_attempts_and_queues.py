@@ -4,20 +4,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('queues', '0006_stops_and_checkpoints'),
+        ("queues", "0006_stops_and_checkpoints"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='attempt',
-            name='cause_removed',
+            model_name="attempt",
+            name="cause_removed",
             field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.AddField(
-            model_name='queue',
-            name='on_waste',
-            field=models.CharField(db_default='alert', default='alert', max_length=8),
+            model_name="queue",
+            name="on_waste",
+            field=models.CharField(db_default="alert", default="alert", max_length=8),
         ),
     ]

@@ -65,8 +65,13 @@ def plugin_restart_line(node: str) -> str:
 
 
 def _gpu_key(node: Newcomer) -> Step:
-    told = f"{node.resource} is in allocatable" if node.has_key else f"{node.resource} is missing: pods would run without a GPU"  # fmt: skip
-    return Step("gpu_key", node.has_key, told, f"kubectl get node {node.name} -o jsonpath='{{.status.allocatable}}'")  # fmt: skip
+    told = (
+        f"{node.resource} is in allocatable"
+        if node.has_key
+        else f"{node.resource} is missing: pods would run without a GPU"
+    )
+    line = f"kubectl get node {node.name} -o jsonpath='{{.status.allocatable}}'"
+    return Step("gpu_key", node.has_key, told, line)
 
 
 def _gpu_count(node: Newcomer) -> Step:
@@ -83,7 +88,7 @@ def _driver(node: Newcomer) -> Step:
     if not node.driver:
         return Step("driver", None, "the driver is not known", line)
     if not node.domain_driver:
-        return Step("driver", True, f"{node.driver}; the domain has no other node", line)
+        return Step("driver", ok=True, told=f"{node.driver}; it has no neighbour", kubectl=line)
     ok = node.driver == node.domain_driver
     return Step("driver", ok, f"{node.driver}, its domain has {node.domain_driver}", line)
 

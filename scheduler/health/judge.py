@@ -289,7 +289,9 @@ def missing_finding(
     )  # fmt: skip
 
 
-def kernel_finding(codes: Iterable[int], message: str, at: datetime, uuid: str = "", index: int | None = None) -> Finding | None:  # fmt: skip
+def kernel_finding(
+    codes: Iterable[int], message: str, at: datetime, uuid: str = "", index: int | None = None
+) -> Finding | None:
     """XIDs of a kernel line or a node event; None without any."""
     xid = gravest(codes)
     if xid is None:

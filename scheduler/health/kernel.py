@@ -41,8 +41,8 @@ def _codes(message: str, reason: str) -> tuple[int, ...]:
         return tuple(codes)
     if listed := _SENTINEL_CODES.match(message):
         return tuple(int(part) for part in listed.group(1).split(",") if part.strip())
-    if codes := _codes_of_map(reason):
-        return codes
+    if mapped := _codes_of_map(reason):
+        return mapped
     for pattern, text in (
         (_SENTINEL_CODE, message),
         (_REASON_CODE, reason),

@@ -133,7 +133,13 @@ _GRAVITY = {effect: place for place, effect in enumerate(Effect)}
 def xid_of(code: int) -> Xid:
     """The row of a code; one that nobody has described is watched, not acted on."""
     return XIDS.get(code) or Xid(
-        code, "not in the catalogue", XidClass.NOTICE, "", False, Effect.WATCH, "look it up"
+        code=code,
+        meaning="not in the catalogue",
+        kind=XidClass.NOTICE,
+        nvidia="",
+        ignored=False,
+        effect=Effect.WATCH,
+        action="look it up",
     )
 
 

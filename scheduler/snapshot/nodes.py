@@ -32,10 +32,19 @@ _NODE_FIELDS = (
     "out_causes",
     "cordon_wanted",
     "cordon_source",
+    "health",
+    "health_closed",
 )
 
+# States of health in which a node takes no new pod; the rest of what closes it is in `health_closed`.
+_HEALTH_OUT = frozenset({"unhealthy", "draining", "repairing", "burn_in", "joining"})
+
 # What a cordon of ours is to the planner, by who wants it most.
-_CAUSE_OF_CORDON = {"window": OutCause.WINDOW, "health": OutCause.UNHEALTHY}
+_CAUSE_OF_CORDON = {
+    "window": OutCause.WINDOW,
+    "health": OutCause.UNHEALTHY,
+    "drain": OutCause.DRAINING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,7 @@ def _node(row: Mapping[str, Any], flavor_names: Mapping[int, str]) -> Node:
             managed=row["managed"],
             cordon=row["cordon_wanted"],
             source=row["cordon_source"],
+            health="unhealthy" if row["health_closed"] else row["health"],
         ),
         labels=tuple(sorted(row["labels"].items())),
         cuda=version_pair(row["cuda"]),
@@ -109,11 +119,17 @@ def _node(row: Mapping[str, Any], flavor_names: Mapping[int, str]) -> Node:
 
 
 def out_causes(
-    stored: list[dict[str, Any]], *, managed: bool, cordon: bool | None, source: str = ""
+    stored: list[dict[str, Any]],
+    *,
+    managed: bool,
+    cordon: bool | None,
+    source: str = "",
+    health: str = "healthy",
 ) -> tuple[OutCause, ...]:
     """Why a node takes no job: as observed, and at once when somebody has asked for a cordon.
 
-    source: whose cordon speaks; that Kubernetes shows it as a cordon says nothing more.
+    source: whose cordon speaks; that Kubernetes shows it as a cordon says nothing more. health: its state; a suspect
+    node takes no new gang of several nodes.
     """
     causes = {_KNOWN_CAUSES.get(cause["code"], OutCause.UNHEALTHY): None for cause in stored}
     if cordon:
@@ -121,6 +137,10 @@ def out_causes(
         if ours is not OutCause.CORDONED:
             causes.pop(OutCause.CORDONED, None)
         causes.setdefault(ours)
+    if health in _HEALTH_OUT:
+        causes.setdefault(OutCause.UNHEALTHY)
+    elif health == "suspect":
+        causes.setdefault(OutCause.SUSPECT)
     if not managed:
         causes.setdefault(OutCause.UNMANAGED)
     return tuple(causes)
