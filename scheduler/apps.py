@@ -9,8 +9,11 @@ class SchedulerConfig(AppConfig):
     name = "scheduler"
 
     def ready(self) -> None:
-        """Plug the planner into `queues`, which may not import this app."""
+        """Plug the planner into `queues` and the alerts' number into the rail: neither may import this app."""
         from queues.services.planner import register  # noqa: PLC0415  models are not there before
+        from scheduler.selectors.alerts import open_alerts  # noqa: PLC0415
         from scheduler.services.whatif import RemotePlanner  # noqa: PLC0415
+        from tenants.views.shell import badges  # noqa: PLC0415
 
         register(RemotePlanner())
+        badges["alerts"] = open_alerts

@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 
 from controlplane.common.live import EVERY, Fragment, Heard, Rendered, Topic, Viewer
 from queues.models import Cluster, Job, Placement
+from scheduler.selectors.alerts import open_alerts
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
 from scheduler.views.maps import map_class
 from tenants.watching import actor_of, may_concern, sight_of
@@ -99,6 +100,19 @@ def _nudge(name: str, kinds: tuple[str, ...], *, by_cluster: bool) -> Topic:
     return Topic(name, changes, sight, nudge, may_concern)
 
 
+def _alert_changes(heard: Heard) -> Iterable[tuple[str, str]]:
+    return ((EVERY, heard.kind),) if heard.kind.startswith("alert.") else ()
+
+
+def _alert_sight(viewer: Viewer, _argument: str) -> Hashable:
+    return sight_of(actor_of(viewer))
+
+
+def _changed_alerts(viewer: Viewer, _argument: str, _rows: frozenset[str]) -> Rendered:
+    """The number beside the rail's item; the list fetches itself anew."""
+    return Rendered(counts={"alerts": open_alerts(actor_of(viewer))}, nudge=True)
+
+
 # Happens with every job that comes or goes, and changes nothing that these pages say.
 QUIET = frozenset({"node.usage"})
 
@@ -112,5 +126,5 @@ TOPICS = (
     ),
     _nudge("health", ("gpu.", "health.", "node.", "burn_in.", "rule."), by_cluster=False),
     _nudge("windows", ("window.", "drain.", "node.", "reservation."), by_cluster=False),
-    _nudge("alerts", ("alert.",), by_cluster=False),
+    Topic("alerts", _alert_changes, _alert_sight, _changed_alerts, may_concern),
 )

@@ -2,13 +2,16 @@
 
 from django.urls import path
 
-from scheduler.views import answers, clusters, levels, logs, maps, nodes, now, previews
+from scheduler.views import alerts, answers, clusters, levels, logs, maps, nodes, now, previews
 
 urlpatterns = [
     path("", now.now_page, name="now"),
     path("map/", maps.first_map, name="map"),
     path("map/<str:cluster>/", maps.cluster_map, name="cluster-map"),
     path("map/<str:cluster>/mode/", maps.set_mode, name="cluster-mode"),
+    path("alerts/", alerts.alert_list, name="alert-list"),
+    path("alerts/<int:pk>/", alerts.alert_page, name="alert"),
+    path("alerts/<int:pk>/<slug:answer>/", alerts.answer_alert, name="alert-answer"),
     path("clusters/", clusters.cluster_list, name="cluster-list"),
     path("clusters/<str:cluster>/", clusters.cluster_page, name="cluster"),
     path("clusters/<str:cluster>/levels/", levels.cluster_levels, name="cluster-levels"),

@@ -21,6 +21,11 @@ def alerts_visible_to(actor: Actor) -> QuerySet[Alert]:
     return Alert.objects.filter(seen).select_related("cluster", "tenant")
 
 
+def open_alerts(actor: Actor) -> int:
+    """How many wait for somebody: the number beside the rail's item."""
+    return alerts_visible_to(actor).filter(state=AlertState.OPEN).order_by().count()
+
+
 def title(alert: Alert) -> str:
     """A few words, in the reader's language."""
     kind = KINDS.get(alert.kind)

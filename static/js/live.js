@@ -46,7 +46,7 @@
   }
 
   function count([key, value]) {
-    for (const at of document.querySelectorAll(`[data-count="${CSS.escape(key)}"]`)) at.textContent = value;
+    for (const at of document.querySelectorAll(`[data-count="${CSS.escape(key)}"]`)) at.textContent = value === 0 && "zero" in at.dataset ? "" : value;
   }
 
   function parse(html) {

@@ -53,6 +53,7 @@ class RailItem:
     href: str
     here: bool = False
     count: str = ""
+    n: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,11 @@ EVERYWHERE = (
     ("submit", gettext_lazy("Submit a job"), "job-new"),
     ("map", gettext_lazy("Map"), "map"),
     ("nodes", gettext_lazy("Nodes"), "node-list"),
+    ("alerts", gettext_lazy("Alerts"), "alert-list"),
 )
+# Numbers beside items of the rail, by key: what apps above this one count for an actor. Each is one query, and a
+# live count of the same name.
+badges: dict[str, Callable[[Actor], int]] = {}
 IN_TENANT = (
     ("quotas", gettext_lazy("Quotas"), "quotas", Right.VIEW_QUOTAS),
     ("queues", gettext_lazy("Queues"), "queue-list", Right.VIEW_QUOTAS),
@@ -132,11 +137,16 @@ def render_page(
         "nav": _rail(actor, frame.here, tenant),
         "nav_user": _user_menu(),
         "user_role": actor.user.get_platform_role_display() if actor.user.platform_role else "",
-        "live_topics": " ".join(frame.topics),
+        "live_topics": " ".join(_topics(frame)),
         "live_seq": getattr(request, "live_seq", 0),
         "tenant": tenant,
     }
     return render(request, template, shell | dict(context))
+
+
+def _topics(frame: Frame) -> tuple[str, ...]:
+    """What the page asked for, and the numbers of the rail; nothing for a page that never changes by itself."""
+    return tuple(dict.fromkeys((*frame.topics, *badges))) if frame.topics else ()
 
 
 def _usual_tenant(request: HttpRequest, actor: Actor) -> Tenant | None:
@@ -159,7 +169,7 @@ def _rail(actor: Actor, here: str, tenant: Tenant | None) -> list[RailGroup]:
     first = RailGroup(
         "",
         tuple(
-            RailItem(text, reverse(url), key == here)
+            _item(actor, key, text, url, here)
             for key, text, url in EVERYWHERE
             if key != "submit" or submits
         ),
@@ -178,6 +188,13 @@ def _rail(actor: Actor, here: str, tenant: Tenant | None) -> list[RailGroup]:
     note = str(role.label) if role else ""
     groups.insert(1, RailGroup(tenant.slug, links, note, _others(actor, tenant)))
     return groups
+
+
+def _item(actor: Actor, key: str, text: str | Promise, url: str, here: str) -> RailItem:
+    counted = badges.get(key)
+    if counted is None:
+        return RailItem(text, reverse(url), key == here)
+    return RailItem(text, reverse(url), key == here, count=key, n=counted(actor))
 
 
 def _platform(actor: Actor, here: str) -> RailGroup:
