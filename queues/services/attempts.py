@@ -5,9 +5,11 @@ together are put in an order; what decides are the conditional updates and the u
 """
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Sum
+from django.db.models import F, Sum
 from django.utils.crypto import salted_hmac
 
 from controlplane.common import log
@@ -23,11 +25,24 @@ from queues.lifecycle import (
     after_attempt,
 )
 from queues.models import Attempt, Cluster, Flavor, Job
-from queues.services.lifecycle import record_job_event, transition_job
+from queues.services.lifecycle import record_job_event, transition_job, transition_jobs
 
 SCHEDULER = "scheduler"
 CLUSTER = "cluster"
 TOKEN_PREFIX = "mat_"  # noqa: S105  a prefix by which people and scanners know the kind of token
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A job that is to begin its next attempt, and how it is placed.
+
+    Levels are names, empty for "none asked" and "crosses the widest". The job needs tenant and queue__cluster loaded.
+    """
+
+    job: Job
+    flavor: Flavor | None
+    asked_level: str
+    achieved_level: str
 
 
 def begin_attempt(
@@ -39,38 +54,65 @@ def begin_attempt(
     achieved_level: str,
     now: datetime,
 ) -> Attempt:
-    """Open the job's next attempt and move the job to `placed`. The caller writes placements and seats.
+    """`begin_attempts` for one job."""
+    beginning = Beginning(job, flavor, asked_level, achieved_level)
+    return begin_attempts([beginning], cluster=cluster, now=now)[0]
 
-    Raises ConflictError when the job is no longer pending. Levels are names, empty for "none asked" and
-    "crosses the widest".
+
+def begin_attempts(
+    beginnings: Sequence[Beginning], *, cluster: Cluster, now: datetime
+) -> list[Attempt]:
+    """Open each job's next attempt and move the jobs to `placed`. The caller writes placements and seats.
+
+    A fixed number of statements for all. Raises ConflictError, and changes nothing, when one of the jobs is no
+    longer pending.
     """
+    if not beginnings:
+        return []
     with log.writing():
-        transition_job(job, Phase.PLACED, actor=SCHEDULER, now=now)
-        number = job.attempt_number + 1
-        Job.objects.filter(pk=job.pk).update(attempt_number=number, backoff_until=None)
-        job.attempt_number, job.backoff_until = number, None
-        attempt = Attempt.objects.create(
-            job=job,
-            number=number,
-            cluster=cluster,
-            flavor=flavor,
-            placed_at=now,
-            token_hash=hash_of(token_of(job.id, number)),
-            asked_level=asked_level,
-            achieved_level=achieved_level,
+        jobs = [each.job for each in beginnings]
+        transition_jobs(jobs, Phase.PLACED, actor=SCHEDULER, now=now)
+        ids = [job.pk for job in jobs]
+        Job.objects.filter(pk__in=ids).update(
+            attempt_number=F("attempt_number") + 1, backoff_until=None
         )
-        record_job_event(
-            job,
-            "attempt.placed",
-            actor=SCHEDULER,
-            now=now,
-            numbers={
-                "attempt": number,
-                "flavor": flavor.name if flavor else None,
-                "level": achieved_level,
-            },
+        for job in jobs:
+            job.attempt_number, job.backoff_until = job.attempt_number + 1, None
+        attempts = Attempt.objects.bulk_create(
+            [_new_attempt(each, cluster, now) for each in beginnings]
         )
-    return attempt
+        for each in beginnings:
+            _record_placed(each, now)
+    return attempts
+
+
+def _new_attempt(beginning: Beginning, cluster: Cluster, now: datetime) -> Attempt:
+    job = beginning.job
+    return Attempt(
+        job=job,
+        number=job.attempt_number,
+        cluster=cluster,
+        flavor=beginning.flavor,
+        placed_at=now,
+        token_hash=hash_of(token_of(job.pk, job.attempt_number)),
+        asked_level=beginning.asked_level,
+        achieved_level=beginning.achieved_level,
+    )
+
+
+def _record_placed(beginning: Beginning, now: datetime) -> None:
+    flavor = beginning.flavor
+    record_job_event(
+        beginning.job,
+        "attempt.placed",
+        actor=SCHEDULER,
+        now=now,
+        numbers={
+            "attempt": beginning.job.attempt_number,
+            "flavor": flavor.name if flavor else None,
+            "level": beginning.achieved_level,
+        },
+    )
 
 
 def token_of(job_id: str, number: int) -> str:
@@ -176,7 +218,12 @@ def end_attempt(
     with log.writing():
         job = _locked_job(attempt)
         _reread(attempt)
-        follows = _what_follows(job, ended_by, now, refused=attempt.refused)
+        if ended_by is EndedBy.FAILED and attempt.stop_cause == EndedBy.NODE_FAILURE:
+            # Found to be the hardware's fault meanwhile (`services.blame`).
+            ended_by, message = EndedBy.NODE_FAILURE, attempt.message
+        follows = _what_follows(
+            job, ended_by, now, refused=attempt.refused, cause_removed=attempt.cause_removed
+        )
         if attempt.stop_cause == EndedBy.CANCELLED and follows.phase is Phase.PENDING:
             ended_by, message = EndedBy.CANCELLED, attempt.message
             follows = _what_follows(job, ended_by, now)
@@ -204,6 +251,7 @@ def _reread(attempt: Attempt) -> None:
             "last_checkpoint_at",
             "message",
             "refused",
+            "cause_removed",
         ]
     )
     if attempt.ended_at is not None:
@@ -220,7 +268,12 @@ def _cancel_wins(job: Job, attempt: Attempt, cause: EndedBy, now: datetime) -> b
 
 
 def _what_follows(
-    job: Job, ended_by: EndedBy, now: datetime, *, refused: bool = False
+    job: Job,
+    ended_by: EndedBy,
+    now: datetime,
+    *,
+    refused: bool = False,
+    cause_removed: bool = False,
 ) -> AfterAttempt:
     since = now - timedelta(seconds=INFRASTRUCTURE_WINDOW_SECONDS)
     faults = 0
@@ -233,6 +286,7 @@ def _what_follows(
         on_preemption=job.on_preemption,
         infrastructure_faults=faults,
         refused=refused,
+        cause_removed=cause_removed,
     )
     return after_attempt(ended_by, budget)
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from scheduler.apply.fence import HeldLease
 from scheduler.apply.spoken import Spoken
-from scheduler.apply.starts import PlanOutdatedError, commit_start
+from scheduler.apply.starts import batches_of, commit_starts
 from scheduler.apply.verdicts import write_reasons, write_verdicts
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.outputs import Plan
@@ -53,19 +53,28 @@ def apply_plan(
     Starts are committed while `has_time`; at least one is, so that every cycle gets somewhere.
     """
     applied = Applied()
-    for number, start in enumerate(plan.starts):
-        if number and not has_time():
-            applied.left = len(plan.starts) - number
-            break
-        try:
-            commit_start(lease, start, now)
-        except PlanOutdatedError as error:
-            logger.info("start skipped: %s", error)
-            applied.outdated.append(start.job)
-        else:
-            applied.started.append(start.job)
+    _apply_starts(lease, plan, applied, now, has_time)
     applied.verdict_rows = write_verdicts(lease, plan, told.spoken, now)
     tenants = {job.id: job.ask.tenant for job in snapshot.waiting}
     cluster = snapshot.cluster.name
     applied.jobs_told = write_reasons(lease, cluster, plan, told.heard, tenants, now)
     return applied
+
+
+def _apply_starts(
+    lease: HeldLease,
+    plan: Plan,
+    applied: Applied,
+    now: datetime,
+    has_time: Callable[[], bool],
+) -> None:
+    applied.left = len(plan.starts)
+    for number, batch in enumerate(batches_of(plan.starts)):
+        if number and not has_time():
+            return
+        found = commit_starts(lease, batch, now)
+        applied.left -= len(batch)
+        applied.started += [attempt.job_id for attempt in found.attempts]
+        for job, why in found.outdated:
+            logger.info("start skipped: %s", why)
+            applied.outdated.append(job)

@@ -43,7 +43,7 @@ ESTIMATE_SHARE = 20
 ESTIMATE_LATEST = timedelta(seconds=30)
 ESTIMATED_JOBS = 100
 # Preemption needs rows for bookings and provenance; it is built with them.
-OPTIONS = Options(max_starts=200, preempt=False)
+OPTIONS = Options(preempt=False)
 
 
 class Tick(Enum):
