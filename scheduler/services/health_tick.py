@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from controlplane.common import log
 from queues.lifecycle import EndedBy
 from queues.models import Cluster
-from scheduler.health.conditions import condition_findings, taint_findings
+from scheduler.health.conditions import blocks_of, condition_findings, taint_findings
 from scheduler.health.findings import Finding, Grade, Source
 from scheduler.health.judge import GpuMemory, judge_gpu, missing_finding
 from scheduler.health.readings import GpuReading, Holder, read_page
@@ -22,7 +22,7 @@ from scheduler.health.states import GRAVITY, State
 from scheduler.health.xids import xid_of
 from scheduler.models import Gpu, HealthEvent, Node, NodeWatch
 from scheduler.services.alerts import AlertFacts, raise_alert, settle_alerts
-from scheduler.services.health.acts import act_on, blame_hardware
+from scheduler.services.health.acts import act_on, blame_hardware, take_out_later
 from scheduler.services.health.metrics import WRITTEN_EVERY, Sampler, note_judged, write_metrics
 from scheduler.services.health.returns import fade, proceed, welcome
 from scheduler.services.health.scene import NodeScene, Scene, read_scene
@@ -132,10 +132,14 @@ class HealthTicker:
             self._heard(node, readings, now)
             findings += self._gpu_findings(scene, node, readings, now)
         news = self._news(node, findings, readings, now)
+        if not news and _is_at_peace(node):
+            return news
         with log.writing():
             if news:
                 take_in(scene, node, gravest_first(news), now)
                 act_on(scene, node, gravest_first(news), now)
+            else:
+                take_out_later(scene, node, now)
             self._blame_late(node, now)
             proceed(scene, node, None if readings is None else dict(readings), now)
             fade(scene, node, {finding.uuid for finding, _ in findings}, now)
@@ -422,6 +426,18 @@ def _keep_judged(gpu: Gpu, memory: GpuMemory, reading: GpuReading) -> None:
     if judged != gpu.judged:
         gpu.judged = judged
         gpu.save(update_fields=["judged"])
+
+
+def _is_at_peace(node: NodeScene) -> bool:
+    """Whether a node without news needs no look at all: it is well, and the planner knows."""
+    row = node.row
+    return (
+        node.watch.state == State.HEALTHY
+        and node.watch.out_since is None
+        and (row.health, row.health_closed) == (State.HEALTHY, False)
+        and all(gpu.state == State.HEALTHY and not gpu.override_state for gpu in node.gpus.values())
+        and not blocks_of(row.labels)
+    )
 
 
 def _is_told(finding: Finding, gpu: Gpu | None, node: NodeScene) -> bool:

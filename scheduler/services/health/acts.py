@@ -14,9 +14,9 @@ from queues.models import Attempt
 from queues.services.attempts import stop_attempt
 from queues.services.blame import blame_infrastructure, mark_cause_removed
 from scheduler.health.budget import Answer, Place, Taken, may_take
-from scheduler.health.findings import Finding, Grade
+from scheduler.health.findings import Finding, Grade, Source
 from scheduler.health.states import NEXT_STEP, Happening, State
-from scheduler.models import CordonSource, EvictionRule, HealthAction, Node
+from scheduler.models import CordonSource, EvictionRule, HealthAction, HealthEvent, Node
 from scheduler.services.alerts import AlertFacts, raise_alert
 from scheduler.services.cordons import set_cordon
 from scheduler.services.evictions import order_eviction
@@ -91,6 +91,27 @@ def take_out(scene: Scene, node: NodeScene, news: Sequence[News], now: datetime)
     )  # fmt: skip
     happens(scene, node, Happening.TAKEN_OUT, finding.cause, now)
     return True
+
+
+def take_out_later(scene: Scene, node: NodeScene, now: datetime) -> None:
+    """A node that was left in takes its turn when the budget has room again, or its rule may act by now."""
+    bad = [gpu for gpu in node.gpus.values() if gpu.state == State.UNHEALTHY and not gpu.override_state]
+    if not bad or node.watch.out_since is not None:
+        return
+    acting = {key for key, rule in scene.rules.items() if rule.may_take_out}
+    events = HealthEvent.objects.filter(
+        cluster=scene.cluster, node=node.name, gpu__in=[gpu.uuid for gpu in bad],
+        after=State.UNHEALTHY, rule__in=acting,
+    )  # fmt: skip
+    event = events.order_by("-pk").first()
+    if event is None or not budget_answer(scene, node.name, now).granted:
+        return
+    gpu = node.gpus[event.gpu]
+    finding = Finding(
+        event.rule, Grade.UNHEALTHY, event.cause, event.evidence, Source(event.signal), event.at,
+        gpu.uuid, gpu.index, event.xid,
+    )  # fmt: skip
+    take_out(scene, node, [News(finding, gpu)], now)
 
 
 def budget_answer(scene: Scene, node: str, now: datetime) -> Answer:
