@@ -15,3 +15,4 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 # By name: it is loaded by the worker alone, once Django is set up.
 app.steps["worker"].add("scheduler.pacemaker:Pacemaker")
+app.steps["worker"].add("scheduler.postman:Postman")

@@ -287,6 +287,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 3600.0,
         "options": {"expires": 600},
     },
+    "prune-alerts": {
+        "task": "scheduler.tasks.prune_old_alerts",
+        "schedule": 3600.0,
+        "options": {"expires": 600},
+    },
     "prune-logs": {
         "task": "scheduler.tasks.prune_old_logs",
         "schedule": 3600.0,

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from scheduler.logstore import LogStore
 from scheduler.loop import bell
+from scheduler.services.alerts import prune_alerts
 from scheduler.services.log_retention import prune_logs
 
 # A run ends by itself long before the next one; what is left is for that one.
@@ -27,3 +28,9 @@ def prune_old_logs() -> int:
     deadline = time.monotonic() + BUDGET_SECONDS
     store = LogStore(settings.LOG_STORE)
     return prune_logs(store, timezone.now(), has_time=lambda: time.monotonic() < deadline)
+
+
+@shared_task
+def prune_old_alerts() -> int:
+    """Forget alerts that were over long ago."""
+    return prune_alerts(timezone.now())

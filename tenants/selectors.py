@@ -9,7 +9,16 @@ from django.utils.translation import gettext as _
 from controlplane.common.errors import NotVisibleError
 from controlplane.common.models import Event
 from tenants.access import Actor, Right, may, role_in, sees
-from tenants.models import ApiToken, AuditEntry, Cohort, Membership, Secret, Tenant, User
+from tenants.models import (
+    ApiToken,
+    AuditEntry,
+    Cohort,
+    Membership,
+    Secret,
+    Tenant,
+    User,
+    WebhookEndpoint,
+)
 
 __all__ = [
     "audit_visible_to",
@@ -24,6 +33,7 @@ __all__ = [
     "tokens_visible_to",
     "users_visible_to",
     "visible_tenants",
+    "webhooks_visible_to",
 ]
 
 # Not `Q()`: combined by "or" with another condition, that one would vanish.
@@ -99,6 +109,12 @@ def tokens_visible_to(actor: Actor) -> QuerySet[ApiToken]:
 def audit_visible_to(actor: Actor) -> QuerySet[AuditEntry]:
     """Everything for platform admins and auditors; a tenant's entries for its admins."""
     return AuditEntry.objects.filter(_tenants_with(actor, Right.VIEW_AUDIT))
+
+
+def webhooks_visible_to(actor: Actor) -> QuerySet[WebhookEndpoint]:
+    """Endpoints of the tenants whose endpoints one manages; the platform's own for its admins."""
+    rows = WebhookEndpoint.objects.filter(_tenants_with(actor, Right.MANAGE_WEBHOOKS))
+    return rows.select_related("tenant").defer("encrypted_secret")
 
 
 def events_visible_to(actor: Actor) -> QuerySet[Event]:

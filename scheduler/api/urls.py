@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scheduler.api import evictions, nodes, whatif
+from scheduler.api import alerts, evictions, nodes, whatif
 from scheduler.api.lint import Lint
 from scheduler.api.logs import job_log
 
@@ -16,6 +16,15 @@ urlpatterns = [
         name="api-quotas-preview",
     ),
     path("evictions/", evictions.Evictions.as_view(), name="api-evictions"),
+    path("alerts/", alerts.Alerts.as_view(), name="api-alerts"),
+    path("alerts/<int:alert>/", alerts.OneAlert.as_view(), name="api-alert"),
+    path(
+        "alerts/<int:alert>/acknowledge/",
+        alerts.Acknowledge.as_view(),
+        name="api-alert-acknowledge",
+    ),
+    path("alerts/<int:alert>/silence/", alerts.Silence.as_view(), name="api-alert-silence"),
+    path("alerts/<int:alert>/resolve/", alerts.Resolve.as_view(), name="api-alert-resolve"),
     path("nodes/", nodes.Nodes.as_view(), name="api-nodes"),
     path("unclaimed/", nodes.Unclaimed.as_view(), name="api-unclaimed"),
     path("clusters/<str:cluster>/lint/", Lint.as_view(), name="api-lint"),

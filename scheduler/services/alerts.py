@@ -35,6 +35,7 @@ SAID_AGAIN_AFTER = timedelta(minutes=1)
 FLAPPING = timedelta(minutes=10)
 LONGEST_SILENCE = timedelta(days=30)
 LONGEST_REASON = 1000
+KEPT = timedelta(days=90)
 GRAVITY = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 
@@ -173,6 +174,12 @@ def wake_silenced(now: datetime) -> int:
             _tell(alert, "alert.opened", now)
         woken += 1
     return woken
+
+
+def prune_alerts(now: datetime) -> int:
+    """Forget what was over KEPT ago. Returns how many."""
+    gone, _by_model = Alert.objects.filter(resolved_at__lt=now - KEPT).delete()
+    return gone
 
 
 def _unresolved(key: str) -> QuerySet[Alert]:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from tenants.api import views
+from tenants.api import views, webhooks
 from tenants.api.events import Events
 
 urlpatterns = [
@@ -17,4 +17,18 @@ urlpatterns = [
     path("tenants/<str:tenant>/secrets/<str:name>/", views.OneSecret.as_view(), name="api-secret"),
     path("audit/", views.Audit.as_view(), name="api-audit"),
     path("events/", Events.as_view(), name="api-events"),
+    path("me/mail/", webhooks.MyMail.as_view(), name="api-my-mail"),
+    path("webhooks/", webhooks.Endpoints.as_view(), name="api-webhooks"),
+    path("webhooks/<int:endpoint>/", webhooks.OneEndpoint.as_view(), name="api-webhook"),
+    path(
+        "webhooks/<int:endpoint>/renew-secret/",
+        webhooks.RenewSecret.as_view(),
+        name="api-webhook-renew-secret",
+    ),
+    path("webhooks/<int:endpoint>/try/", webhooks.TryEndpoint.as_view(), name="api-webhook-try"),
+    path(
+        "webhooks/<int:endpoint>/deliveries/",
+        webhooks.Deliveries.as_view(),
+        name="api-webhook-deliveries",
+    ),
 ]

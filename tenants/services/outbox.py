@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Q
 from ulid import ULID
 
@@ -30,7 +31,12 @@ class Letter:
 def post_mail(
     users: Iterable[User], letter: Letter, *, tenant: Tenant | None, now: datetime
 ) -> int:
-    """One message to each of `users` who has an address. Returns how many were addressed."""
+    """One message to each of `users` who has an address. Returns how many were addressed.
+
+    Where no mail can leave (EMAIL_URL) none is written.
+    """
+    if not settings.EMAIL_URL:
+        return 0
     messages = [
         OutboxMessage(
             **_common("mail", letter.kind, f"{letter.dedupe_key}/user:{user.pk}", tenant, now),
