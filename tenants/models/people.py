@@ -44,12 +44,25 @@ class User(AbstractUser):
         ]
 
 
+class CohortOrder(models.TextChoices):
+    """How the tenants of a cohort take turns."""
+
+    CLASSIC = "classic", _("classic: who does not borrow first, then priority, then age")
+    FAIR_SHARE = "fair_share", _("fair share: who has had less than its share first")
+
+
 class Cohort(models.Model):
     """Tenants and cohorts that lend to and borrow from each other; a tree."""
 
     name = models.CharField(max_length=40, unique=True, validators=[slug_validator])
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="children"
+    )
+    order = models.CharField(
+        max_length=10,
+        choices=CohortOrder.choices,
+        default=CohortOrder.CLASSIC,
+        db_default=CohortOrder.CLASSIC,
     )
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from controlplane.common import log
 from controlplane.common.errors import ConflictError, ErrorCollector
 from tenants.access import Actor, Right, require
-from tenants.models import SLUG_PATTERN, Cohort, Tenant
+from tenants.models import SLUG_PATTERN, Cohort, CohortOrder, Tenant
 from tenants.services.audit import Change, write_audit
 from tenants.services.checks import check_pattern, check_text
 
@@ -114,6 +114,20 @@ def move_cohort(actor: Actor, cohort: Cohort, parent: str, now: datetime) -> Coh
     return cohort
 
 
+def order_cohort(actor: Actor, cohort: Cohort, order: str, now: datetime) -> Cohort:
+    """Choose how the cohort's tenants take turns: "classic" or "fair_share". Raises InvalidError for another."""
+    require(actor, Right.MANAGE_TENANTS)
+    errors = ErrorCollector()
+    if order not in CohortOrder.values:
+        errors.add("/order", "unknown_order", _("must be classic or fair_share"))
+    errors.raise_if_any()
+    with log.writing():
+        cohort.order = order
+        cohort.save(update_fields=["order"])
+        _note_cohort(actor, cohort, "changed", now)
+    return cohort
+
+
 def _ancestry(cohort: Cohort) -> set[int]:
     """The cohort and all above it."""
     parents = dict(Cohort.objects.values_list("pk", "parent_id"))
@@ -164,7 +178,8 @@ def _note(
 
 
 def _note_cohort(actor: Actor, cohort: Cohort, what: str, now: datetime) -> None:
-    after = {"parent": cohort.parent.name if cohort.parent else None}
+    parent = cohort.parent.name if cohort.parent else None
+    after = {"parent": parent, "order": str(cohort.order)}
     write_audit(actor, Change(f"cohort.{what}", "cohort", cohort.name, after=after), now=now)
     # Without its name: everyone who is signed in reads events that concern no tenant.
     log.record(log.NewEvent(kind=f"cohort.{what}", at=now))
