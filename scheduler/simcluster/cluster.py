@@ -52,6 +52,8 @@ class Options:
     admin_token: str = ""
     digest: bool = False
     """Keep a digest of every commit, to compare runs."""
+    socket: Path | None = None
+    """Listen on this Unix socket instead of a port."""
 
 
 class SimCluster:
@@ -126,9 +128,12 @@ class SimCluster:
         server = web.Server(self._api.handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.2)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.options.host, self.options.port, backlog=1024)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        if self.options.socket is not None:
+            await web.UnixSite(self._runner, self.options.socket, backlog=1024).start()
+        else:
+            site = web.TCPSite(self._runner, self.options.host, self.options.port, backlog=1024)
+            await site.start()
+            self.port = self._runner.addresses[0][1]
         self.world.timers.attach(asyncio.get_running_loop())
         self.kubeconfig = str(self._write_kubeconfig())
 

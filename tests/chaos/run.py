@@ -1,0 +1,374 @@
+"""One run: the rows and the simulated cluster of a plot, its processes, its faults, and the verdict."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from django.db import DatabaseError, connection
+from django.db.models import DateTimeField, Value
+from ulid import ULID
+
+from controlplane.common import log
+from controlplane.common.errors import ConflictError
+from queues.models import Cluster, Job, Level
+from queues.services.jobs import cancel_job, hold_job, release_job, requeue_job, submit_job
+from queues.services.validation import validate_job
+from scheduler.apply.plan import apply_plan
+from scheduler.core.invariants import check_plan
+from scheduler.core.planner import plan
+from scheduler.logstore import LogStore
+from scheduler.loop import cycle
+from scheduler.simcluster import clock as simclock
+from scheduler.simcluster.cluster import Options, SimCluster
+from scheduler.simcluster.profiles.model import uniform_profile
+from scheduler.simcluster.store.resources import PODS
+from scheduler.snapshot.warm import WarmSnapshot, differences
+from tests import factories
+from tests.chaos.cast import Backstage, Paused, Routine, Supervised, Worker
+from tests.chaos.crashes import CrashPoints, Database
+from tests.chaos.judge import (
+    MOVES_ON_SECONDS,
+    Witness,
+    digest,
+    gangs_in_part,
+    gpus_twice,
+    leftovers,
+    standing_still,
+    untrue_rows,
+    wrong_ends,
+)
+from tests.chaos.plot import Act, Fault, JobPlan, Plot
+from tests.chaos.virtual import START, LoopClock, VirtualLoop
+from tests.simcluster.direct import Direct
+
+LONGEST_SECONDS = 2400.0
+"""After calm has come every job has this long to end: a back-off may last ten minutes."""
+SETTLE_SECONDS = 90.0
+TABLES_THAT_STAY = {"django_migrations", "django_content_type", "auth_permission"}
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run came to."""
+
+    plot: Plot
+    violations: list[str] = field(default_factory=list)
+    digest: str = ""
+    virtual_seconds: float = 0.0
+    crashes: int = 0
+    cuts: int = 0
+    old_plans_refused: int = 0
+    attempts: int = 0
+
+    def told(self) -> str:
+        """For the message of a failed test."""
+        return "\n".join([self.plot.told(), *(f"  ! {text}" for text in self.violations)])
+
+
+def run(plot: Plot, routines: Sequence[Routine] = ()) -> Report:
+    """Play a plot to its end. The database must be there and is emptied first."""
+    empty_database()
+    with (
+        tempfile.TemporaryDirectory(prefix="chaos-") as folder,
+        patch.dict(os.environ, {"DJANGO_ALLOW_ASYNC_UNSAFE": "true"}),
+        asyncio.Runner(loop_factory=VirtualLoop) as runner,
+    ):
+        clock = LoopClock(runner.get_loop())
+        return runner.run(Play(plot, clock, Path(folder), routines).perform())
+
+
+def empty_database() -> None:
+    """As after the migrations, with all numbers from one again."""
+    with connection.cursor() as cursor:
+        tables = set(connection.introspection.table_names(cursor)) - TABLES_THAT_STAY
+        names = ", ".join(connection.ops.quote_name(name) for name in sorted(tables))
+        cursor.execute(f"TRUNCATE {names} RESTART IDENTITY CASCADE")
+
+
+class Play:
+    """A run while it lasts."""
+
+    def __init__(
+        self, plot: Plot, clock: LoopClock, folder: Path, routines: Sequence[Routine]
+    ) -> None:
+        self.plot, self.clock, self._routines = plot, clock, routines
+        self.dice = Random(f"play-{plot.seed}")
+        self.points = CrashPoints()
+        self.database = Database(self.points)
+        self._make_rows()
+        self.stage = Backstage(
+            self.cluster, clock, self.points, folder / "api", LogStore(folder / "logs"),
+            jitter=Random(f"jitter-{plot.seed}").random,
+        )  # fmt: skip
+        profile = uniform_profile(plot.nodes, nodes_per_leaf=plot.nodes_per_leaf)
+        options = Options(seed=plot.seed, digest=True, socket=folder / "api")
+        self.sim = SimCluster(profile, clock=clock, options=options)
+        self.direct = Direct(self.sim)
+        self.witness = Witness(self.sim)
+        self.workers = [Worker(f"worker-{n}", self.stage) for n in range(2)]
+        self.process = Supervised(self.stage)
+        self.cancelled: set[int] = set()
+        self.report = Report(plot)
+
+    def _make_rows(self) -> None:
+        self.cluster: Cluster = factories.make_cluster()
+        for name, tier in (("spine", 1), ("leaf", 0)):
+            label = f"fabric.topograph.run/tier-{tier}"
+            Level.objects.filter(cluster=self.cluster, name=name).update(node_label=label)
+        self.actors = {}
+        for slug, person in (("research", "ravi"), ("vision", "mei")):
+            tenant = factories.make_tenant(slug, "labs")
+            factories.make_queue(tenant, nominal=self.plot.nominal)
+            self.actors[slug] = factories.actor_of(factories.make_member(tenant, person))
+
+    async def perform(self) -> Report:
+        """The whole run."""
+        with patched(self), complaints(self.stage), self.database.between():
+            self.witness.attach()
+            await self.sim.start()
+            async with contextlib.AsyncExitStack() as stack:
+                stack.push_async_callback(self.sim.stop)
+                cast = [*(worker.run() for worker in self.workers), self.process.run()]
+                cast += [routine.run(self.stage) for routine in self._routines]
+                tasks = [asyncio.create_task(member) for member in cast]
+                stack.push_async_callback(_end, tasks)
+                await self._play(tasks)
+            self.report.digest = digest(self.sim)
+        return self.report
+
+    async def _play(self, cast: list["asyncio.Task[None]"]) -> None:
+        scenes: list[tuple[float, Callable[[], Any]]] = []
+        scenes += [(job.at, self._submitter(n, job)) for n, job in enumerate(self.plot.jobs)]
+        scenes += [(act.at, self._actor(act)) for act in self.plot.acts]
+        scenes += [(fault.at, self._fault(fault)) for fault in self.plot.faults]
+        for at, scene in sorted(scenes, key=lambda item: item[0]):
+            await self._until(at)
+            scene()
+        await self._until(self.plot.calm_from)
+        self._calm()
+        await self._until(self.plot.calm_from + MOVES_ON_SECONDS)
+        await self._judge_movement()
+        await self._until_all_finished()
+        self._judge_end()
+        self.report.violations += [f"died: {t.exception()!r}" for t in cast if t.done()]
+
+    async def _until(self, at: float) -> None:
+        await asyncio.sleep(max(0.0, at - (self.clock.now() - START)))
+
+    # What people do.
+
+    def _submitter(self, number: int, plan: JobPlan) -> Callable[[], None]:
+        def submit() -> None:
+            actor = self.actors[plan.fields["tenant"]]
+            try:
+                submit_job(actor, validate_job(actor, plan.fields, self.clock()), self.clock())
+            except DatabaseError:  # 503: the client sends it again, under the same external id
+                connection.close()
+                asyncio.get_running_loop().call_later(1.0, submit)
+            except ConflictError:
+                pass  # it had been taken after all
+
+        return submit
+
+    def _actor(self, act: Act) -> Callable[[], None]:
+        if act.what == "cancel":
+            self.cancelled.add(act.job)
+        return lambda: self._do(act.what, act.job)
+
+    def _do(self, what: str, number: int) -> None:
+        verbs = {"cancel": cancel_job, "hold": hold_job, "release": release_job,
+                 "requeue": requeue_job}  # fmt: skip
+        try:
+            job = Job.objects.filter(external_id=f"chaos-{number}").first()
+            if job is not None:
+                verbs[what](self.actors[job.tenant.slug], job, "chaos", self.clock())
+            if what == "hold":
+                asyncio.get_running_loop().call_later(20.0, self._do, "release", number)
+        except ConflictError:
+            pass  # it is past that
+        except DatabaseError:
+            connection.close()
+            asyncio.get_running_loop().call_later(1.0, self._do, what, number)
+
+    # What goes wrong.
+
+    def _fault(self, fault: Fault) -> Callable[[], None]:
+        parameters = fault.parameters
+        begin: dict[str, Callable[[], None]] = {
+            "crash": lambda: self.points.arm(parameters["step"], parameters["nth"]),
+            "database_cut": lambda: setattr(self.database, "cut_in", parameters["nth"]),
+            "commit_lost": lambda: setattr(self.database, "lose_commit_in", parameters["nth"]),
+            "database_away": lambda: self._database_away(fault.seconds),
+            "pod_deleted": lambda: self._delete_pod(**parameters),
+            "foreign_pod": lambda: self._foreign_pod(**parameters, seconds=fault.seconds),
+        }
+        return begin.get(fault.kind) or (
+            lambda: self._discard(self.sim.faults.begin(fault.kind, parameters, fault.seconds))
+        )
+
+    def _discard(self, _fault: object) -> None:
+        """Faults end by themselves."""
+
+    def _database_away(self, seconds: float) -> None:
+        self.database.away = True
+        asyncio.get_running_loop().call_later(seconds, setattr, self.database, "away", False)
+
+    def _delete_pod(self, nth: int, grace_seconds: int) -> None:
+        """As a person does by kubectl."""
+        names = self.witness.unfinished()
+        if names:
+            name = names[nth % len(names)]
+            pods = self.sim.world.store.collection(PODS).objects
+            namespace = next(key[0] for key in sorted(pods) if key[1] == name)
+            address = f"/api/v1/namespaces/{namespace}/pods/{name}"
+            self.direct.call("DELETE", address, {"gracePeriodSeconds": grace_seconds})
+
+    def _foreign_pod(self, node: str, gpus: int, seconds: float) -> None:
+        """Somebody else's pod, bound around everybody; the kubelet may refuse it."""
+        container = {
+            "name": "main", "image": "busybox",
+            "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+        }  # fmt: skip
+        name = f"foreign-{self.dice.randrange(10**6)}"
+        notes = {"sim.muster.dev/run-seconds": "forever"}
+        spec = {"nodeName": node, "restartPolicy": "Never", "containers": [container]}
+        address = "/api/v1/namespaces/default/pods"
+        self.direct.call(
+            "POST", address, {"metadata": {"name": name, "annotations": notes}, "spec": spec}
+        )
+        options = {"gracePeriodSeconds": 0}
+        asyncio.get_running_loop().call_later(
+            seconds, self.direct.call, "DELETE", f"{address}/{name}", options
+        )
+
+    def _calm(self) -> None:
+        self.points.disarm()
+        self.sim.faults.end_all()
+        self.database.away = False
+        self.database.cut_in = self.database.lose_commit_in = 0
+
+    # What must hold.
+
+    async def _judge_movement(self) -> None:
+        """The queue moves: what looks stuck now must not still be stuck ten seconds later."""
+        if standing_still(self.witness):
+            await asyncio.sleep(10)
+            self.report.violations += standing_still(self.witness)
+
+    async def _until_all_finished(self) -> None:
+        end = self.plot.calm_from + LONGEST_SECONDS
+        while Job.objects.exclude(phase="finished").exists():
+            if self.clock.now() - START > end:
+                return
+            await asyncio.sleep(5)
+        await asyncio.sleep(SETTLE_SECONDS)
+
+    def _judge_end(self) -> None:
+        now = self.clock.now()
+        jobs = Job.objects.prefetch_related("roles")
+        least = {job.pk: sum(role.min_replicas for role in job.roles.all()) for job in jobs}
+        calm = START + self.plot.calm_from
+        found = wrong_ends(list(self.plot.jobs), self.cancelled)
+        found += leftovers(self.witness) + untrue_rows()
+        found += gpus_twice(self.witness.sightings)
+        found += gangs_in_part(self.witness.sightings, least, calm, now)
+        found += self._warm_snapshots_that_differ()
+        self.report.violations += found + self.stage.complaints
+        self.report.virtual_seconds = now - START
+        self.report.crashes = sum(self.points.died_at.values())
+        self.report.cuts = self.database.cuts
+        self.report.old_plans_refused = self.stage.old_plans_refused
+        self.report.attempts = sum(job.attempts.count() for job in jobs)
+
+    def _warm_snapshots_that_differ(self) -> list[str]:
+        found: list[str] = []
+        for worker in self.workers:
+            kept = worker.loop and worker.loop._kept
+            if kept:
+                kept.warm.refresh()
+                cold = WarmSnapshot(self.cluster.pk, self.cluster.name)
+                cold.refresh()
+                now = self.clock.now()
+                found += differences(kept.warm.snapshot(now), cold.snapshot(now))
+        return [f"the warm snapshot differs: {text}" for text in found]
+
+
+async def _end(tasks: list["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def patched(play: Play) -> Iterator[None]:
+    """Seams: the database's own clock, chance, the log's bell, and the steps of a cycle."""
+    points, stage = play.points, play.stage
+    ids = Random(f"ids-{play.plot.seed}")
+    append = log._append
+
+    def new_job_ids(now: datetime, count: int) -> Iterator[str]:
+        for _ in range(count):
+            stamp = int(now.timestamp() * 1000) << 80
+            yield f"job_{ULID.from_int(stamp | ids.getrandbits(80))}"
+
+    def planning(snapshot: Any, options: Any, memo: Any) -> Any:
+        points.pass_("worker.plan")
+        made = plan(snapshot, options, memo)
+        stage.complaints += [f"unsound plan: {text}" for text in check_plan(snapshot, made)]
+        return made
+
+    def applying(*arguments: Any, **named: Any) -> Any:
+        if points.strikes("worker.pause"):
+            raise Paused(lambda: apply_plan(*arguments, **named))
+        points.pass_("worker.commit.before")
+        applied = apply_plan(*arguments, **named)
+        points.pass_("worker.commit.after")
+        return applied
+
+    def appending(events: list[log.NewEvent]) -> None:
+        append(events)
+        asyncio.get_running_loop().call_soon(stage.ring)
+
+    with (
+        patch("queues.services.submission.new_job_ids", new_job_ids),
+        patch("scheduler.loop.lease.Now", lambda: Value(play.clock(), DateTimeField())),
+        patch.object(cycle, "plan", planning),
+        patch.object(cycle, "apply_plan", applying),
+        patch.object(log, "_append", appending),
+        patch.object(simclock, "MAX_RUN_SECONDS", float("inf")),
+    ):
+        yield
+
+
+class _Ear(logging.Handler):
+    """Errors in the product's log are defects: nothing of a run may bring them out."""
+
+    def __init__(self, stage: Backstage) -> None:
+        super().__init__(logging.ERROR)
+        self._stage = stage
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            told += f": {record.exc_info[1]!r}"
+        self._stage.complaints.append(f"error in the log of {record.name}: {told}")
+
+
+@contextlib.contextmanager
+def complaints(stage: Backstage) -> Iterator[None]:
+    """Hear what the product logs as an error."""
+    ear, loud = _Ear(stage), logging.getLogger("scheduler")
+    loud.addHandler(ear)
+    try:
+        yield
+    finally:
+        loud.removeHandler(ear)
