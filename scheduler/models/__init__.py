@@ -3,6 +3,7 @@ bookings, holds, evictions, cordons, maintenance windows, drains."""
 
 from scheduler.models.alerts import Alert, AlertState, Severity
 from scheduler.models.cordons import Cordon, CordonSource
+from scheduler.models.drift import Drift, DriftKind, Healing
 from scheduler.models.health import (
     BurnIn,
     BurnInPhase,
@@ -41,10 +42,13 @@ __all__ = [
     "CordonSource",
     "Crossing",
     "Drain",
+    "Drift",
+    "DriftKind",
     "Eviction",
     "EvictionRule",
     "ForeignPod",
     "Gpu",
+    "Healing",
     "HealthAction",
     "HealthEvent",
     "HealthPolicy",
