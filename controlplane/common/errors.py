@@ -88,6 +88,13 @@ class PreconditionRequiredError(ApplicationError):
     default_code = "precondition_required"
 
 
+class LimitedError(ApplicationError):
+    """Too often; `extra["retry_after_seconds"]` says when again."""
+
+    status = 429
+    default_code = "limited"
+
+
 class UnavailableError(ApplicationError):
     """Something this answer needs is away; try again after `retry_after_seconds`."""
 

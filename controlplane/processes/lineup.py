@@ -39,6 +39,13 @@ def cluster(name: str) -> ProcessSpec:
     )
 
 
+def health(name: str) -> ProcessSpec:
+    """Scrapes the GPU metrics of one cluster and judges them."""
+    return ProcessSpec(
+        f"health-{name}", (*MANAGE, "run_health", "--skip-checks", "--cluster", name)
+    )
+
+
 def whatif() -> ProcessSpec:
     """Answers "would this fit?" from a warm snapshot."""
     return ProcessSpec("whatif", (*MANAGE, "run_whatif", "--skip-checks"))
@@ -51,6 +58,7 @@ def control_plane(host: str, port: int, clusters: Iterable[str]) -> list[Process
         celery_worker("scheduler", "scheduler"),
         whatif(),
         *(cluster(name) for name in clusters),
+        *(health(name) for name in clusters),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scheduler.api import alerts, evictions, nodes, whatif
+from scheduler.api import alerts, evictions, health, nodes, whatif
 from scheduler.api.lint import Lint
 from scheduler.api.logs import job_log
 
@@ -26,6 +26,42 @@ urlpatterns = [
     path("alerts/<int:alert>/silence/", alerts.Silence.as_view(), name="api-alert-silence"),
     path("alerts/<int:alert>/resolve/", alerts.Resolve.as_view(), name="api-alert-resolve"),
     path("nodes/", nodes.Nodes.as_view(), name="api-nodes"),
+    path("gpus/", health.Gpus.as_view(), name="api-gpus"),
+    path("gpus/<str:uuid>/override/", health.Override.as_view(), name="api-gpu-override"),
+    path("health-rules/", health.Rules.as_view(), name="api-health-rules"),
+    path("health-rules/<str:key>/", health.OneRule.as_view(), name="api-health-rule"),
+    path(
+        "health-rules/<str:key>/dry-run/",
+        health.RuleDryRun.as_view(),
+        name="api-health-rule-dry-run",
+    ),
+    path(
+        "clusters/<str:cluster>/quarantine/", health.Quarantine.as_view(), name="api-quarantine"
+    ),
+    path("clusters/<str:cluster>/joining/", health.Joining.as_view(), name="api-joining"),
+    path(
+        "clusters/<str:cluster>/health-policy/", health.Policy.as_view(), name="api-health-policy"
+    ),
+    path(
+        "clusters/<str:cluster>/nodes/<str:node>/health/",
+        health.NodeHealth.as_view(),
+        name="api-node-health",
+    ),
+    path(
+        "clusters/<str:cluster>/nodes/<str:node>/timeline/",
+        health.Timeline.as_view(),
+        name="api-node-timeline",
+    ),
+    path(
+        "clusters/<str:cluster>/nodes/<str:node>/reports/",
+        health.Reports.as_view(),
+        name="api-node-reports",
+    ),
+    path(
+        "clusters/<str:cluster>/nodes/<str:node>/return/",
+        health.Return.as_view(),
+        name="api-node-return",
+    ),
     path("unclaimed/", nodes.Unclaimed.as_view(), name="api-unclaimed"),
     path("clusters/<str:cluster>/lint/", Lint.as_view(), name="api-lint"),
     path("clusters/<str:cluster>/topology/", nodes.Topology.as_view(), name="api-topology"),
@@ -35,6 +71,22 @@ urlpatterns = [
         nodes.Cordon.as_view(),
         name="api-node-cordon",
     ),
+    path(
+        "clusters/<str:cluster>/nodes/<str:node>/drain/",
+        nodes.DrainNode.as_view(),
+        name="api-node-drain",
+    ),
+    path("clusters/<str:cluster>/drain/", nodes.DrainMany.as_view(), name="api-drain"),
+    path("maintenance-windows/", windows.Windows.as_view(), name="api-windows"),
+    path("maintenance-windows/propose/", windows.Propose.as_view(), name="api-windows-propose"),
+    path("maintenance-windows/<int:window>/", windows.OneWindow.as_view(), name="api-window"),
+    path(
+        "maintenance-windows/<int:window>/finish/",
+        windows.FinishWindow.as_view(),
+        name="api-window-finish",
+    ),
+    path("calendar.ics", windows.Calendar.as_view(), name="api-calendar"),
+    path("me/calendar/", windows.CalendarAddress.as_view(), name="api-my-calendar"),
     path(
         "clusters/<str:cluster>/nodes/<str:node>/uncordon/",
         nodes.Uncordon.as_view(),

@@ -10,9 +10,9 @@ from scheduler.health.readings import GpuReading
 from scheduler.health.states import Happening, State
 from scheduler.models import BurnIn, BurnInPhase, CordonSource, ForeignPod, Node
 from scheduler.services.alerts import AlertFacts, raise_alert, resolve_alert
-from scheduler.services.burn_in import request_burn_in
 from scheduler.services.cordons import lift_cordon
 from scheduler.services.health.acts import CORDON_KEY, keep_away
+from scheduler.services.health.burning import request_burn_in
 from scheduler.services.health.scene import NodeScene, Scene
 from scheduler.services.health.timeline import HEALTH
 from scheduler.services.health.verdicts import happens, is_overridden, set_gpu

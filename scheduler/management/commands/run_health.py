@@ -1,0 +1,144 @@
+"""`manage.py run_health --cluster NAME`: the process that scrapes one cluster's GPU metrics and judges them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from argparse import ArgumentParser
+from collections.abc import Collection
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from django.core.management.base import BaseCommand, CommandError
+
+from queues.models import Cluster, Placement
+from scheduler.kube.connection import Connection
+from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
+from scheduler.kube.errors import KubeError
+from scheduler.kube.pods import LogRange, read_log
+from scheduler.models import HealthPolicy
+from scheduler.scraping.fetching import (
+    THROUGH_API_SERVER,
+    Addresses,
+    Prometheus,
+    Source,
+    direct,
+    through_api_server,
+)
+from scheduler.scraping.process import HealthProcess, LastLines
+from scheduler.services.health.scene import policy_of
+
+
+class Command(BaseCommand):
+    """Runs until SIGTERM or SIGINT."""
+
+    help = "Scrape the GPU metrics of one cluster and judge them."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which cluster, and where its metrics are."""
+        parser.add_argument("--cluster", required=True, help="the cluster's name in Muster")
+        parser.add_argument(
+            "--kubeconfig",
+            default=os.environ.get("KUBECONFIG") or None,
+            help="a kubeconfig file, to find exporters by (default: $KUBECONFIG, else the pod's service account)",
+        )
+        parser.add_argument("--context", default=None, help="the kubeconfig's context")
+        parser.add_argument(
+            "--exporter-url",
+            default=os.environ.get("EXPORTER_URL", ""),
+            help="where exporters are: {node} and {address} are filled in; `apiserver`: through the API server's "
+            "node proxy (default: the cluster's health policy, else exporter pods found by the API)",
+        )
+        parser.add_argument(
+            "--prometheus-url",
+            default=os.environ.get("PROMETHEUS_URL", ""),
+            help="a Prometheus server to ask instead (default: the cluster's health policy)",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Read policy and credentials, then run."""
+        cluster = Cluster.objects.filter(name=options["cluster"]).first()
+        if cluster is None:
+            raise CommandError(f"there is no cluster named {options['cluster']!r}")
+        policy = policy_of(cluster)
+        policy.exporter_url = options["exporter_url"] or policy.exporter_url
+        policy.prometheus_url = options["prometheus_url"] or policy.prometheus_url
+        kubeconfig = Path(options["kubeconfig"]) if options["kubeconfig"] else None
+        try:
+            credentials = load_credentials(kubeconfig, options["context"])
+        except CredentialsError as error:
+            credentials = None
+            if not policy.prometheus_url and "{" not in policy.exporter_url:
+                raise CommandError(f"exporters cannot be found: {error}") from error
+        asyncio.run(run_until_stopped(cluster, policy, credentials))
+
+
+async def run_until_stopped(
+    cluster: Cluster, policy: HealthPolicy, credentials: Credentials | None
+) -> None:
+    """Run the process until a signal asks it to stop."""
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        kube = None
+        if credentials is not None:
+            kube = await stack.enter_async_context(Connection(credentials))
+        addresses = Addresses(kube, policy.exporter_url)
+        source = source_of(policy, session, kube, addresses)
+        lines = LastLinesOfPods(kube) if kube is not None else LastLines()
+        process = HealthProcess(cluster, source, refresh=addresses.refresh, last_lines=lines)
+        running = asyncio.create_task(process.run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, running.cancel)
+        await asyncio.wait([running])
+        if not running.cancelled():
+            running.result()
+
+
+def source_of(
+    policy: HealthPolicy,
+    session: aiohttp.ClientSession,
+    kube: Connection | None,
+    addresses: Addresses,
+) -> Source:
+    """Where readings come from, as the policy says."""
+    if policy.prometheus_url:
+        return Prometheus(session, policy.prometheus_url)
+    if policy.exporter_url == THROUGH_API_SERVER and kube is not None:
+        return through_api_server(kube)
+    return direct(session, addresses.of)
+
+
+class LastLinesOfPods(LastLines):
+    """The last line of a pod's log bears its time."""
+
+    def __init__(self, kube: Connection) -> None:
+        self._kube = kube
+
+    async def times(self, placements: Collection[Placement]) -> dict[int, datetime]:
+        """As `LastLines.times`."""
+        found: dict[int, datetime] = {}
+        for placement in placements:
+            namespace = f"muster-{placement.attempt.job.tenant.slug}"
+            wanted = LogRange(tail_lines=1, timestamps=True)
+            try:
+                raw = await read_log(self._kube, namespace, placement.pod_name, wanted)
+            except KubeError:
+                continue
+            if (moment := moment_of(raw)) is not None:
+                found[placement.pk] = moment
+        return found
+
+
+def moment_of(line: bytes) -> datetime | None:
+    """The time at the head of a log line with time stamps; None for no line."""
+    head = line.split(b" ", 1)[0].decode("ascii", "replace")
+    seconds, _dot, fraction = head.rstrip("Z").partition(".")
+    try:
+        return datetime.fromisoformat(f"{seconds}.{(fraction or '0')[:6]:0<6}+00:00")
+    except ValueError:
+        return None
