@@ -2,13 +2,37 @@
 
 from django.urls import path
 
-from scheduler.views import alerts, answers, clusters, levels, logs, maps, nodes, now, previews
+from scheduler.views import (
+    alerts,
+    answers,
+    calendar,
+    clusters,
+    drains,
+    levels,
+    logs,
+    maps,
+    nodes,
+    now,
+    plan,
+    previews,
+)
 
 urlpatterns = [
     path("", now.now_page, name="now"),
     path("map/", maps.first_map, name="map"),
     path("map/<str:cluster>/", maps.cluster_map, name="cluster-map"),
     path("map/<str:cluster>/mode/", maps.set_mode, name="cluster-mode"),
+    path("plan/", plan.plan_page, name="plan"),
+    path("plan/evictions/", plan.eviction_list, name="eviction-list"),
+    path("jobs/<str:job_id>/evictions/", plan.job_evictions, name="job-evictions"),
+    path("calendar/", calendar.calendar_page, name="calendar"),
+    path("calendar/new/", calendar.new_window, name="window-new"),
+    path("calendar/preview/", calendar.window_preview, name="window-preview"),
+    path("calendar/<int:pk>/", calendar.window_page, name="window"),
+    path("calendar/<int:pk>/edit/", calendar.edit_window, name="window-edit"),
+    path("calendar/<int:pk>/act/", calendar.act_on_window, name="window-act"),
+    path("clusters/<str:cluster>/drain/", drains.drain_planner, name="drain-planner"),
+    path("clusters/<str:cluster>/drain/preview/", drains.drain_preview, name="drain-preview"),
     path("alerts/", alerts.alert_list, name="alert-list"),
     path("alerts/<int:pk>/", alerts.alert_page, name="alert"),
     path("alerts/<int:pk>/<slug:answer>/", alerts.answer_alert, name="alert-answer"),

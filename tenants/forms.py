@@ -7,7 +7,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from tenants.access import SCOPES
-from tenants.models import PlatformRole, Secret, TenantRole
+from tenants.models import MailChoice, PlatformRole, Secret, TenantRole, WebhookEndpoint
 from tenants.services.tokens import DEFAULT_DAYS
 
 
@@ -106,3 +106,47 @@ class PersonForm(forms.Form):
     platform_role = forms.ChoiceField(
         label=_("Role on the platform"), choices=PlatformRole.choices, required=False
     )
+
+
+class WebhookForm(forms.Form):
+    """An endpoint that hears of events. existing: one that can be switched off and on."""
+
+    url = forms.URLField(
+        label=_("Address"),
+        max_length=500,
+        assume_scheme="https",
+        help_text=_("Messages are signed as Standard Webhooks say; the secret is shown once."),
+    )
+    kinds = forms.ChoiceField(
+        label=_("Hears of"),
+        required=False,
+        choices=[
+            ("", _("everything")),
+            ("alert.", _("alerts, when they open and when they are over")),
+            ("alert.opened", _("alerts that open")),
+            ("alert.resolved", _("alerts that are over")),
+        ],
+    )
+    description = forms.CharField(label=_("What for"), required=False, max_length=120)
+    active = forms.BooleanField(label=_("Switched on"), required=False, initial=True)
+
+    def __init__(self, *args: Any, existing: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not existing:
+            del self.fields["active"]
+
+    @staticmethod
+    def values_of(endpoint: WebhookEndpoint) -> dict[str, Any]:
+        """An endpoint as this form shows it."""
+        return {
+            "url": endpoint.url,
+            "kinds": endpoint.kinds[0] if endpoint.kinds else "",
+            "description": endpoint.description,
+            "active": endpoint.active,
+        }
+
+
+class MailForm(forms.Form):
+    """Which alerts come by mail."""
+
+    alerts = forms.ChoiceField(label=_("Alerts by mail"), choices=MailChoice.LEVELS)

@@ -211,3 +211,30 @@ def spine_svg(spine: MapSpine, per_row: int = 2) -> str:
         f'<svg class="map-svg" role="group" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" aria-label="{escape(spine.name)}">{"".join(drawn)}</svg>'
     )
+
+
+def span_bar(start: float, end: float, css: str, ticks: Sequence[float], label: str) -> str:
+    """A stretch of time on an axis, as shares from 0 to 1; at least a sliver, so that nothing vanishes."""
+    width = max(end - start, 0.004)
+    lines = [
+        f'<line class="tick" x1="{t * PERCENT:.2f}%" x2="{t * PERCENT:.2f}%" y1="0" y2="100%"/>'
+        for t in ticks
+    ]
+    return (
+        f'<svg class="span" role="img" width="100%" height="20" aria-label="{escape(label)}">'
+        f"<title>{escape(label)}</title>{''.join(lines)}"
+        f'<rect class="bar {escape(css)}" x="{start * PERCENT:.2f}%" y="4" '
+        f'width="{width * PERCENT:.2f}%" height="12"/></svg>'
+    )
+
+
+def span_axis(ticks: Sequence[tuple[float, str]]) -> str:
+    """The axis over such stretches: a word at each tick; one at the very end has no room and is left out."""
+    words = [
+        f'<text x="{share * PERCENT:.2f}%" y="12">{escape(text)}</text>'
+        for share, text in ticks
+        if share < 0.94
+    ]
+    return (
+        f'<svg class="span axis" aria-hidden="true" width="100%" height="16">{"".join(words)}</svg>'
+    )

@@ -71,9 +71,20 @@ EVERYWHERE = (
     ("now", gettext_lazy("Now"), "now"),
     ("queue", gettext_lazy("Queue"), "job-list"),
     ("submit", gettext_lazy("Submit a job"), "job-new"),
+    ("plan", gettext_lazy("Plan"), "plan"),
     ("map", gettext_lazy("Map"), "map"),
     ("nodes", gettext_lazy("Nodes"), "node-list"),
+    ("calendar", gettext_lazy("Calendar"), "calendar"),
     ("alerts", gettext_lazy("Alerts"), "alert-list"),
+)
+ON_PLATFORM = (
+    ("clusters", gettext_lazy("Clusters"), "cluster-list", None),
+    ("flavors", gettext_lazy("Flavors"), "flavor-list", None),
+    ("presets", gettext_lazy("Presets"), "preset-list", None),
+    ("tenants", gettext_lazy("Tenants"), "tenant-list", None),
+    ("people", gettext_lazy("People"), "people", Right.MANAGE_USERS),
+    ("platform-webhooks", gettext_lazy("Webhooks"), "platform-webhooks", Right.MANAGE_WEBHOOKS),
+    ("audit", gettext_lazy("Audit"), "audit", Right.VIEW_AUDIT),
 )
 # Numbers beside items of the rail, by key: what apps above this one count for an actor. Each is one query, and a
 # live count of the same name.
@@ -84,6 +95,7 @@ IN_TENANT = (
     ("members", gettext_lazy("Members"), "member-list", Right.VIEW_MEMBERS),
     ("secrets", gettext_lazy("Secrets"), "secret-list", Right.VIEW_SECRETS),
     ("tokens", gettext_lazy("CI tokens"), "tenant-token-list", Right.MANAGE_TOKENS),
+    ("webhooks", gettext_lazy("Webhooks"), "webhook-list", Right.MANAGE_WEBHOOKS),
 )
 
 
@@ -199,13 +211,12 @@ def _item(actor: Actor, key: str, text: str | Promise, url: str, here: str) -> R
 
 def _platform(actor: Actor, here: str) -> RailGroup:
     """What is beyond tenants, for those who look after the whole."""
-    links = [
-        RailItem(_("Clusters"), reverse("cluster-list"), here == "clusters"),
-        RailItem(_("Tenants"), reverse("tenant-list"), here == "tenants"),
-    ]
-    if may(actor, Right.MANAGE_USERS):
-        links.append(RailItem(_("People"), reverse("people"), here == "people"))
-    return RailGroup(_("Platform"), tuple(links))
+    links = tuple(
+        RailItem(text, reverse(url), here == key)
+        for key, text, url, right in ON_PLATFORM
+        if right is None or may(actor, right)
+    )
+    return RailGroup(_("Platform"), links)
 
 
 def _others(actor: Actor, tenant: Tenant) -> tuple[RailItem, ...]:
@@ -217,4 +228,7 @@ def _others(actor: Actor, tenant: Tenant) -> tuple[RailItem, ...]:
 
 
 def _user_menu() -> list[RailItem]:
-    return [RailItem(_("Your tokens"), reverse("token-list"))]
+    return [
+        RailItem(_("Your tokens"), reverse("token-list")),
+        RailItem(_("Your notices"), reverse("own-notices")),
+    ]

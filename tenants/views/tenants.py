@@ -6,17 +6,17 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.common import log
-from controlplane.common.errors import ApplicationError
+from controlplane.common.errors import ApplicationError, NotVisibleError
 from controlplane.common.form_errors import add_refusal
 from controlplane.common.pages import seek_page
 from tenants.access import Actor, Right, may, require
 from tenants.forms import TenantForm
-from tenants.models import Cohort
+from tenants.models import Cohort, CohortOrder
 from tenants.selectors import cohorts_visible_to, tenants_visible_to
-from tenants.services.tenants import TenantFields, create_cohort, create_tenant
+from tenants.services.tenants import TenantFields, create_cohort, create_tenant, order_cohort
 from tenants.views.shell import Frame, page, render_page
 
 
@@ -35,10 +35,24 @@ def tenant_list(request: HttpRequest, actor: Actor) -> HttpResponse:
         "tenants": shown,
         "page": pages,
         "form": form,
-        "cohorts": list(cohorts_visible_to(actor).order_by("name").values_list("name", flat=True)),
+        "cohorts": list(cohorts_visible_to(actor).order_by("name")),
+        "orders": CohortOrder.choices,
         "may_manage": may(actor, Right.MANAGE_TENANTS),
     }
     return render_page(request, actor, "tenants/tenants.html", context, Frame("tenants"))
+
+
+@require_POST
+@page
+def set_order(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
+    """How a cohort's tenants take turns."""
+    require(actor, Right.MANAGE_TENANTS)
+    found = cohorts_visible_to(actor).filter(pk=pk).first()
+    if found is None:
+        raise NotVisibleError(_("There is no such cohort."))
+    order_cohort(actor, found, request.POST.get("order", ""), timezone.now())
+    messages.success(request, _("Cohort {name} is changed.").format(name=found.name))
+    return redirect("tenant-list")
 
 
 def _made(request: HttpRequest, actor: Actor, form: TenantForm) -> bool:

@@ -1,0 +1,365 @@
+"""The calendar of maintenance windows and reservations, the page of one, and the form that makes and changes them."""
+
+from calendar import Calendar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.common.errors import ApplicationError
+from controlplane.common.looks import Look
+from queues.models import Cluster, Flavor
+from scheduler.forms.windows import WindowForm, field_of
+from scheduler.models import MaintenanceWindow, OccurrenceState
+from scheduler.selectors.windows import spans_of, window_answers, windows_visible_to
+from scheduler.services.departures import outlook_answer
+from scheduler.services.windows import (
+    cancel_window,
+    change_window,
+    create_window,
+    finish_window,
+    preview_window,
+    window_of,
+)
+from tenants.access import Actor, Right, may, require
+from tenants.views.shell import Frame, page, render_page
+
+KINDS = {
+    "maintenance": Look("maintenance", pgettext_lazy("window", "maintenance")),
+    "reserved": Look("reserved", pgettext_lazy("window", "reserved")),
+}
+STATES = {
+    OccurrenceState.PLANNED: Look("pending", OccurrenceState.PLANNED.label),
+    OccurrenceState.NOTICED: Look("placed", OccurrenceState.NOTICED.label),
+    OccurrenceState.DRAINING: Look("draining", OccurrenceState.DRAINING.label),
+    OccurrenceState.OPEN: Look("maintenance", OccurrenceState.OPEN.label),
+    OccurrenceState.CHECKING: Look("starting", OccurrenceState.CHECKING.label),
+    OccurrenceState.OVER: Look("succeeded", OccurrenceState.OVER.label),
+    OccurrenceState.CANCELLED: Look("cancelled", OccurrenceState.CANCELLED.label),
+}
+MOST_WINDOWS = 200
+WAYS = {
+    "ends": pgettext_lazy("departure", "ends by itself"),
+    "checkpoint": pgettext_lazy("departure", "leaves after a checkpoint"),
+    "evicted": pgettext_lazy("departure", "is made to leave"),
+    "stays": pgettext_lazy("departure", "stays as long as it likes"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One occurrence on one day. starts: False where it went on from the day before."""
+
+    window: MaintenanceWindow
+    look: Look
+    starts_at: datetime
+    ends_at: datetime
+    starts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day of the calendar."""
+
+    date: date
+    inside: bool
+    today: bool
+    entries: Sequence[Entry]
+
+
+@require_safe
+@page
+def calendar_page(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """A month; `?month=2026-11`. On a narrow screen only the days with something on them."""
+    now = timezone.now()
+    first = _month(request.GET.get("month", ""), timezone.localdate(now))
+    weeks = Calendar().monthdatescalendar(first.year, first.month)
+    rows = list(_in_force(windows_visible_to(actor))[:MOST_WINDOWS])
+    context = {
+        "weeks": _weeks(weeks, rows, first, timezone.localdate(now)),
+        "first": first,
+        "previous": f"{first - timedelta(days=1):%Y-%m}",
+        "next": f"{first + timedelta(days=32):%Y-%m}",
+        "windows": _rows(actor, rows, now),
+        "may_operate": may(actor, Right.OPERATE_WINDOWS),
+    }
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "scheduler/_calendar.html", context)
+    frame = Frame("calendar", topics=("windows",))
+    return render_page(request, actor, "scheduler/calendar.html", context, frame)
+
+
+def _month(asked: str, today: date) -> date:
+    """The first day of the month asked for; of this one where nothing sensible is."""
+    try:
+        found = datetime.strptime(asked, "%Y-%m").date()  # noqa: DTZ007  a month has no zone
+    except ValueError:
+        return today.replace(day=1)
+    return found if 2000 < found.year < 2200 else today.replace(day=1)
+
+
+def _in_force(rows: QuerySet[MaintenanceWindow]) -> QuerySet[MaintenanceWindow]:
+    return rows.filter(cancelled_at__isnull=True).order_by("starts_at", "pk")
+
+
+def _weeks(
+    weeks: Sequence[Sequence[date]], rows: Sequence[MaintenanceWindow], first: date, today: date
+) -> list[list[Day]]:
+    """The days of a month, with what happens on each in the reader's zone."""
+    zone = timezone.get_current_timezone()
+    start = datetime.combine(weeks[0][0], datetime.min.time(), zone)
+    end = datetime.combine(weeks[-1][-1], datetime.min.time(), zone) + timedelta(days=1)
+    by_day: dict[date, list[Entry]] = {}
+    for row in rows:
+        for span in spans_of(row, start, end):
+            for day, entry in _entries(row, span.starts_at, span.ends_at):
+                by_day.setdefault(day, []).append(entry)
+    return [
+        [
+            Day(
+                day,
+                day.month == first.month,
+                day == today,
+                sorted(by_day.get(day, ()), key=lambda each: each.starts_at),
+            )
+            for day in week
+        ]
+        for week in weeks
+    ]
+
+
+def _entries(
+    row: MaintenanceWindow, starts_at: datetime, ends_at: datetime
+) -> list[tuple[date, Entry]]:
+    """An entry for each day that an occurrence touches, at most a month of them."""
+    first = timezone.localtime(starts_at).date()
+    last = timezone.localtime(ends_at - timedelta(microseconds=1)).date()
+    days = min(42, (last - first).days + 1)
+    return [
+        (
+            first + timedelta(days=number),
+            Entry(row, KINDS[row.kind], starts_at, ends_at, number == 0),
+        )
+        for number in range(days)
+    ]
+
+
+def _rows(actor: Actor, rows: Sequence[MaintenanceWindow], now: datetime) -> list[dict[str, Any]]:
+    """Windows with what goes on and what comes next, those that come first on top."""
+    shown = [_shown(answer) for answer in window_answers(actor, rows, now, most=2)]
+    ahead = [each for each in shown if each["next"]]
+    return sorted(ahead, key=lambda each: (each["next"]["starts_at"], each["id"]))
+
+
+def _shown(answer: Mapping[str, Any]) -> dict[str, Any]:
+    occurrences = [_occurrence(each) for each in answer["occurrences"]]
+    going = [each for each in occurrences if each["state"] not in ("over", "cancelled")]
+    return {
+        **answer,
+        "look": KINDS[answer["kind"]],
+        "occurrences": occurrences,
+        "next": going[0] if going else None,
+        "where": which_words(answer["nodes"]),
+    }
+
+
+def _occurrence(answer: Mapping[str, Any]) -> dict[str, Any]:
+    times = {
+        key: datetime.fromisoformat(value)
+        for key, value in answer.items()
+        if key.endswith("_at") and value
+    }
+    return {**answer, **times, "look": STATES[OccurrenceState(answer["state"])]}
+
+
+def which_words(nodes: Mapping[str, Any]) -> str:
+    """A selector in a few words."""
+    parts = [str(each["name"]) for each in nodes.get("domains") or ()]
+    names = list(nodes.get("names") or ())
+    parts += names[:3] + ([_("{n} more").format(n=len(names) - 3)] if len(names) > 3 else [])
+    parts += [f"{key}={value}" for key, value in (nodes.get("labels") or {}).items()]
+    parts += [str(nodes["flavor"])] if nodes.get("flavor") else []
+    return ", ".join(parts)
+
+
+@require_safe
+@page
+def window_page(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
+    """One window: what it asks, each time it happens, how far it is."""
+    row = window_of(actor, pk)
+    now = timezone.now()
+    shown = _shown(window_answers(actor, [row], now, most=8)[0])
+    context = {
+        "window": row,
+        "shown": shown,
+        "going": shown["next"] and shown["next"]["state"] in ("draining", "open"),
+        "may_operate": may(actor, Right.OPERATE_WINDOWS) and row.cancelled_at is None,
+    }
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "scheduler/_window_live.html", context)
+    frame = Frame("calendar", topics=("windows",))
+    return render_page(request, actor, "scheduler/window.html", context, frame)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def new_window(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The form for a new one; `?cluster=&domain=leaf/leaf-02` fill it."""
+    require(actor, Right.OPERATE_WINDOWS)
+    form = _form(request, _blank(request))
+    if request.method == "POST" and form.is_valid():
+        made = _made(request, actor, form)
+        if made is not None:
+            return redirect("window", made.pk)
+    return _form_page(request, actor, form, None)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def edit_window(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
+    """The form of one that is there."""
+    require(actor, Right.OPERATE_WINDOWS)
+    row = window_of(actor, pk)
+    form = _form(request, WindowForm.values_of(row))
+    if request.method == "POST" and form.is_valid() and _changed(request, actor, row, form):
+        return redirect("window", pk)
+    return _form_page(request, actor, form, row)
+
+
+def _form_page(
+    request: HttpRequest, actor: Actor, form: WindowForm, row: MaintenanceWindow | None
+) -> HttpResponse:
+    context = {"form": form, "window": row}
+    return render_page(request, actor, "scheduler/window_form.html", context, Frame("calendar"))
+
+
+def _form(request: HttpRequest, initial: Mapping[str, Any]) -> WindowForm:
+    return WindowForm(
+        request.POST or None,
+        initial=dict(initial),
+        clusters=list(Cluster.objects.order_by("name").values_list("name", flat=True)),
+        flavors=sorted(set(Flavor.objects.values_list("name", flat=True))),
+    )
+
+
+def _blank(request: HttpRequest) -> dict[str, Any]:
+    soon = timezone.localtime() + timedelta(days=1)
+    return {
+        "starts_at": soon.replace(minute=0).strftime("%Y-%m-%dT%H:%M"),
+        "lasts": "2h",
+        "time_zone": timezone.get_current_timezone_name(),
+        "notice_minutes": 60,
+        "running_jobs": "checkpoint",
+        "crossing": "checkpointable",
+        "kind": "maintenance",
+        "cluster": request.GET.get("cluster", ""),
+        "domains": request.GET.get("domain", ""),
+        "names": request.GET.get("node", ""),
+    }
+
+
+def _made(request: HttpRequest, actor: Actor, form: WindowForm) -> MaintenanceWindow | None:
+    try:
+        row = create_window(actor, form.changes(), timezone.now())
+    except ApplicationError as error:
+        place_errors(form, error)
+        return None
+    messages.success(request, _("The window is planned; the planner knows of it from now on."))
+    return row
+
+
+def _changed(request: HttpRequest, actor: Actor, row: MaintenanceWindow, form: WindowForm) -> bool:
+    try:
+        change_window(actor, row.pk, form.changes(), version_in(request), timezone.now())
+    except ApplicationError as error:
+        place_errors(form, error)
+        return False
+    messages.success(request, _("The window is changed."))
+    return True
+
+
+def version_in(request: HttpRequest) -> int | None:
+    """The version that the page was made of."""
+    version = request.POST.get("version", "")
+    return int(version) if version.isascii() and version.isdecimal() else None
+
+
+def place_errors(form: Any, error: ApplicationError) -> None:
+    """Each error at the field of its pointer, the others over the form."""
+    for found in error.errors:
+        name = field_of(found.pointer)
+        form.add_error(name if name in form.fields else None, found.message)
+    if not error.errors:
+        form.add_error(None, f"{error.detail} {error.hint}".strip())
+
+
+@require_POST
+@page
+def window_preview(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """What the window in the form would do to the jobs that run now. Nothing is stored."""
+    require(actor, Right.OPERATE_WINDOWS)
+    form = _form(request, {})
+    context: dict[str, Any] = {}
+    if form.is_valid():
+        try:
+            found = preview_window(actor, form.changes(), timezone.now())
+            context = departures_of(outlook_answer(actor, found))
+        except ApplicationError as error:
+            place_errors(form, error)
+    context["faults"] = faults_of(form)
+    return render(request, "scheduler/_departures.html", context)
+
+
+def faults_of(form: Any) -> list[tuple[str, str]]:
+    """Label and first error of each field that is wrong."""
+    return [
+        (str(form.fields[name].label) if name in form.fields else "", str(errors[0]))
+        for name, errors in form.errors.items()
+    ]
+
+
+def departures_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of an outlook in the template's words."""
+    jobs = [
+        {
+            **job,
+            "way": WAYS[job["way"]],
+            "at": datetime.fromisoformat(job["leaves_at"]) if job["leaves_at"] else None,
+            "lost": round(job["lost_gpu_seconds"] / 3600, 1),
+        }
+        for job in answer["jobs"]
+    ]
+    empty = answer["empty_at"]
+    return {
+        "found": answer,
+        "jobs": jobs,
+        "lost": round(answer["lost_gpu_seconds"] / 3600, 1),
+        "empty_at": datetime.fromisoformat(empty) if empty else None,
+    }
+
+
+@require_POST
+@page
+def act_on_window(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
+    """`do=cancel` with a reason, or `do=finish` when the work is done before its time."""
+    now, version = timezone.now(), version_in(request)
+    try:
+        if request.POST.get("do") == "finish":
+            finish_window(actor, pk, version, now)
+            messages.success(request, _("Its nodes are checked and come back."))
+        else:
+            reason = request.POST.get("reason", "")[:1000]
+            cancel_window(actor, pk, version, reason, now)
+            messages.success(request, _("The window is cancelled."))
+    except ApplicationError as error:
+        messages.error(request, f"{error.detail} {error.hint}".strip())
+    return redirect("window", pk)
