@@ -16,6 +16,7 @@ from controlplane.installation.rows import (
     ensure_quotas,
 )
 from queues.models import ClusterMode
+from scheduler.models import HealthPolicy
 from tenants.access import SCOPES, Actor
 from tenants.authentication import token_hash
 from tenants.models import ApiToken, Cohort, PlatformRole, Tenant, TenantRole, User
@@ -76,6 +77,8 @@ def _tenants(actor: Actor, now: datetime) -> None:
 def _cluster(actor: Actor, now: datetime) -> None:
     cluster = ensure_cluster(CLUSTER, ClusterMode.SCHEDULE, LEVELS, now)
     flavors = {ensure_flavor(cluster, spec, now): nominal for spec, nominal in FLAVORS.items()}
+    # The simulated exporters answer through the API server, as on a cluster without a route to its nodes.
+    HealthPolicy.objects.get_or_create(cluster=cluster, defaults={"exporter_url": "apiserver"})
     for tenant in Tenant.objects.filter(slug__in=TENANTS):
         ensure_quotas(actor, tenant, flavors, now)
         ensure_queue(actor, tenant, "train", flavors, now)
