@@ -316,6 +316,8 @@ WHATIF_LISTEN = os.environ.get("WHATIF_LISTEN", "")
 WHATIF_TIMEOUT_SECONDS = 2.0
 # Where the scheduler's worker serves its metrics ("127.0.0.1:9101"); empty: nowhere.
 SCHEDULER_METRICS = os.environ.get("SCHEDULER_METRICS", "")
+# The same for a cluster process.
+CLUSTER_METRICS = os.environ.get("CLUSTER_METRICS", "")
 
 
 def _mail(url: str) -> dict[str, Any]:

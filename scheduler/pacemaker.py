@@ -8,9 +8,8 @@ from typing import Any
 
 from celery import bootsteps
 from django.conf import settings
-from prometheus_client import start_http_server
 
-from controlplane.common.metrics import registry
+from controlplane.common.metrics import serve_metrics
 from scheduler.loop.pulse import Pulse
 
 QUEUE = "scheduler"
@@ -29,9 +28,7 @@ class Pacemaker(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         """Begin to beat, and serve metrics where settings say so."""
-        if settings.SCHEDULER_METRICS:
-            host, _colon, port = settings.SCHEDULER_METRICS.rpartition(":")
-            start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)
+        serve_metrics(settings.SCHEDULER_METRICS)
         self.pulse.start()
 
     def stop(self, worker: Any) -> None:

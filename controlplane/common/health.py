@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from controlplane.common.live import hub
 from controlplane.common.log import latest_seq
-from controlplane.common.metrics import registry
+from controlplane.common.metrics import installation, registry
 
 
 @require_safe
@@ -51,5 +51,6 @@ def _event_log() -> str:
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Counters of this process, in Prometheus' text format."""
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    """Counters of this process and numbers of the installation, in Prometheus' text format."""
+    text = generate_latest(registry) + generate_latest(installation)
+    return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)

@@ -1,15 +1,17 @@
-"""What the web process counts for Prometheus. Labels are bounded: routes, methods, status codes; no names.
+"""What processes count for Prometheus. Labels are bounded: routes, methods, status codes; no names.
 
 Other rooms register collectors of their own in `registry`; nothing here may tell tenants apart, since
 `/metrics` asks for no login.
 """
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 registry = CollectorRegistry()
+# Numbers of the whole installation, read from the database: only the web serves them.
+installation = CollectorRegistry()
 ProcessCollector(registry=registry)
 PlatformCollector(registry=registry)
 GCCollector(registry=registry)
@@ -46,3 +48,11 @@ METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"}
 def bounded_method(method: str | None) -> str:
     """The method, or "other" for one that is made up."""
     return method if method in METHODS else "other"
+
+
+def serve_metrics(address: str) -> None:
+    """Serve this process's counters at "host:port" from a thread; an empty address: not at all."""
+    if not address:
+        return
+    host, _colon, port = address.rpartition(":")
+    start_http_server(int(port), addr=host or "127.0.0.1", registry=registry)

@@ -11,6 +11,13 @@ CYCLE_SECONDS = Histogram(
     registry=registry,
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+PLAN_STARTS = Histogram(
+    "muster_plan_starts",
+    "Gangs that one plan starts.",
+    ["cluster"],
+    registry=registry,
+    buckets=(0, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000),
+)
 STARTS = Counter("muster_gang_starts_total", "Gangs placed.", ["cluster"], registry=registry)
 OUTDATED = Counter(
     "muster_gang_starts_outdated_total",

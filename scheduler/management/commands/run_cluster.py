@@ -14,10 +14,12 @@ import uvloop
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from controlplane.common.metrics import serve_metrics
 from queues.models import Cluster
 from scheduler.kube.connection import Connection
 from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
 from scheduler.logstore import LogStore
+from scheduler.reconcile.calls import metered
 from scheduler.reconcile.process import ClusterProcess
 
 
@@ -62,7 +64,8 @@ def calm_collector() -> None:
 async def run_until_stopped(cluster: Cluster, credentials: Credentials) -> None:
     """Run the process until a signal asks it to stop."""
     loop = asyncio.get_running_loop()
-    async with Connection(credentials) as connection:
+    serve_metrics(settings.CLUSTER_METRICS)
+    async with Connection(credentials, meter=metered(cluster.name)) as connection:
         process = ClusterProcess(cluster, connection, LogStore(settings.LOG_STORE))
         running = asyncio.create_task(process.run())
         for number in (signal.SIGTERM, signal.SIGINT):
