@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from scheduler.core.inputs.cluster import NODE_LEVEL, Crossing, Node, Window, WindowKind
+from scheduler.core.inputs.cluster import NODE_LEVEL, Crossing, Node, OutCause, Window, WindowKind
 from scheduler.core.inputs.jobs import Ask, Role, Seat, WaitingJob
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.outputs import Plan, Start
@@ -113,8 +113,13 @@ def _eligible(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"nodes_eligible: {start.job} got flavor {start.flavor}"
         for name in start.nodes:
             node = nodes[name]
-            if node.outs or node.flavor != start.flavor or not _matches(node, ask):
+            if not _takes(node, start) or node.flavor != start.flavor or not _matches(node, ask):
                 yield f"nodes_eligible: {start.job} may not use {name}"
+
+
+def _takes(node: Node, start: Start) -> bool:
+    """A suspect takes jobs of one node."""
+    return not node.outs or (node.outs == (OutCause.SUSPECT,) and len(start.nodes) == 1)
 
 
 def _matches(node: Node, ask: Ask) -> bool:

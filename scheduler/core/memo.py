@@ -6,6 +6,7 @@ it was derived from is the very same one. A fresh `Memo` gives the same plan.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -13,12 +14,16 @@ import numpy as np
 
 from scheduler.core.identity import ask_key
 from scheduler.core.inputs.cluster import Flavor, Node
-from scheduler.core.inputs.jobs import Ask, RunningJob
+from scheduler.core.inputs.jobs import Ask, RunningJob, WaitingJob
 from scheduler.core.inputs.snapshot import Snapshot
-from scheduler.core.placement.field import Lens
+from scheduler.core.order.line import age_key
+from scheduler.core.placement.lens import Lens
 from scheduler.core.quota.accounts import Totals, usage_group
 from scheduler.core.reasons import Reason
 from scheduler.core.topology.grid import RESOURCES, Grid, Ints, build_grid, patched
+
+Aged = tuple[tuple[int, float, str], WaitingJob]
+"""A waiting job behind its key in line."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +57,10 @@ class Memo:
     _free: dict[str, Ints] = field(default_factory=dict)
     _totals: Totals = field(default_factory=dict)
     _keys: dict[tuple[int, bool], tuple[Ask, str]] = field(default_factory=dict)
+
+    _waiting: dict[str, WaitingJob] = field(default_factory=dict)
+    _waiting_rows: tuple[WaitingJob, ...] = ()
+    _lines: dict[tuple[str, str], list[Aged]] = field(default_factory=dict)
 
     static_refusals: dict[str, dict[int, tuple[Ask, Reason | None]]] = field(default_factory=dict)
     """What an empty cluster refuses, by flavor and ask; emptied whenever a node changes."""
@@ -91,7 +100,8 @@ class Memo:
             old = self._lenses[name].grid
             new = patched(old, nodes)
             self._free[name] += (new.capacity - new.foreign) - (old.capacity - old.foreign)
-            self._lenses[name] = Lens(new)
+            places = np.array([new.index[node.name] for node in nodes], dtype=np.int64)
+            self._lenses[name].patch(new, places)
             self.static_refusals.pop(name, None)
 
     def ledger(self, snapshot: Snapshot) -> Ledger:
@@ -132,6 +142,34 @@ class Memo:
         else:
             self._totals.pop(group, None)
 
+    def lines(self, snapshot: Snapshot) -> dict[tuple[str, str], list[WaitingJob]]:
+        """The waiting jobs of each (tenant, queue) by priority, age, id; only jobs that came, went
+        or changed are sorted in or out."""
+        if self._waiting_rows is not snapshot.waiting:
+            self._follow_waiting(snapshot.waiting)
+        return {place: [job for _, job in line] for place, line in self._lines.items()}
+
+    def _follow_waiting(self, rows: tuple[WaitingJob, ...]) -> None:
+        known = self._waiting
+        now = {job.id: job for job in rows}
+        gone = [job for job_id, job in known.items() if now.get(job_id) is not job]
+        come = [job for job_id, job in now.items() if known.get(job_id) is not job]
+        if 4 * (len(gone) + len(come)) > len(now):
+            self._lines, gone, come = {}, [], list(now.values())
+        for job in gone:
+            line = self._lines[job.ask.tenant, job.ask.queue]
+            del line[bisect_left(line, (age_key(job),))]
+            if not line:
+                del self._lines[job.ask.tenant, job.ask.queue]
+        fresh: dict[tuple[str, str], list[Aged]] = defaultdict(list)
+        for job in come:
+            fresh[job.ask.tenant, job.ask.queue].append((age_key(job), job))
+        for place, entries in fresh.items():
+            line = self._lines.setdefault(place, [])
+            line.extend(entries)
+            line.sort(key=_first)
+        self._waiting, self._waiting_rows = now, rows
+
     def key(self, ask: Ask, *, by_user: bool) -> str:
         """`ask_key`, remembered for the object."""
         found = self._keys.get((id(ask), by_user))
@@ -142,6 +180,10 @@ class Memo:
             self._keys.clear()
         self._keys[id(ask), by_user] = (ask, key)
         return key
+
+
+def _first(entry: Aged) -> tuple[int, float, str]:
+    return entry[0]
 
 
 def _changed(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[Node] | None:

@@ -247,3 +247,22 @@ def test_flavors_are_tried_in_order_of_preference():
     )
     made = planned(replace(given, tenants=tenants))
     assert [start.flavor for start in made.starts] == ["h100", "a100"]
+
+
+def test_roles_are_packed_most_bound_first():
+    """The workers need both free nodes of the leaf; their drivers may sit anywhere."""
+    nodes = (*fabric(1, 1, 2), *fabric(1, 2, 1)[1:])
+    workers = role(4, gpus=4, topology=TopologyAsk(required="leaf"))
+    drivers = role(1, gpus=8, name="driver")
+    assert started(planned(snapshot(nodes, job("a", ask(workers, drivers))))) == ["a"]
+
+
+def test_suspect_node_takes_jobs_of_one_node_and_no_part_of_a_gang():
+    nodes = (*fabric(1, 1, 1), node("s", "leaf-0-0", "spine-0", outs=(OutCause.SUSPECT,)))
+    made = planned(snapshot(nodes, gang("pair", 2, age=9), gang("one", 1, age=8), gang("two", 1)))
+    assert code_of(made, "pair") == "unhealthy_nodes"
+    assert [(s.job, s.nodes) for s in made.starts] == [("one", ("n-0-0-00",)), ("two", ("s",))]
+    halves = planned(snapshot(nodes[1:], gang("a", 2, gpus=4)))
+    assert start_of(halves, "a").nodes == ("s",)
+    worse = replace(nodes[1], outs=(OutCause.SUSPECT, OutCause.CORDONED))
+    assert started(planned(snapshot((worse,), gang("a", 1)))) == []

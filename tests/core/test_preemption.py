@@ -118,6 +118,18 @@ def test_cheapest_victim_since_its_last_checkpoint_goes():
     assert made.evictions[0].lost_gpu_seconds == 4 * 8 * 5.0
 
 
+def test_checkpoint_interval_stands_in_for_reports():
+    """Both save every hour; one started 61 minutes ago, the other 119."""
+    every_hour = {"priority": 100, "checkpoint": Checkpoint(3_600.0, 0.0)}
+    jobs = (
+        runs("fresh", *FULL[:4], placed_at=NOW - 3_660.0, **every_hour),
+        runs("stale", *FULL[4:], placed_at=NOW - 7_140.0, **every_hour),
+    )
+    made = planned(world(wants("high", 1, priority=900), running_jobs=jobs))
+    assert evicted(made) == [("fresh", "priority")]
+    assert made.evictions[0].lost_gpu_seconds == 4 * 8 * 60.0
+
+
 def test_victims_that_are_not_needed_are_given_back():
     jobs = tuple(runs(f"v{i}", name, priority=100 + i) for i, name in enumerate(FULL))
     made = planned(world(wants("high", 4, level="leaf", priority=900), running_jobs=jobs))

@@ -36,6 +36,18 @@ def _nominal_end(job: RunningJob) -> float:
     return job.started_at + limit + job.ask.grace_seconds
 
 
+def saved_at(job: RunningJob, now: float) -> float | None:
+    """When the job last saved: the checkpoint that it reported, else the last that its interval
+    implies (started_at + k × interval); None for a job that has none."""
+    if job.last_checkpoint_at is not None:
+        return job.last_checkpoint_at
+    if job.ask.checkpoint is None or job.started_at is None:
+        return None
+    interval = job.ask.checkpoint.interval_seconds
+    made = math.floor((now - job.started_at) / interval) if interval > 0 else 0
+    return job.started_at + made * interval if made >= 1 else None
+
+
 def end_or_none(end: float) -> float | None:
     """As stored in outputs: None for never."""
     return None if end == NEVER else end

@@ -42,13 +42,10 @@ class WindowMap:
         """The windows that keep this stay off their nodes."""
         return [pair for pair in self.windows if blocks(pair[0], stay)]
 
-    def blocked(self, stay: Stay) -> Bools | None:
-        """The nodes that some window keeps this stay off; None when there are none."""
-        blocking = self.blocking(stay)
-        if not blocking:
-            return None
+    def nodes_of(self, windows: Iterable[tuple[Window, Ints]]) -> Bools:
+        """The nodes that any of these windows concerns."""
         mask = np.zeros(self.size, dtype=np.bool_)
-        for _, nodes in blocking:
+        for _, nodes in windows:
             mask[nodes] = True
         return mask
 

@@ -15,6 +15,7 @@ from scheduler.core.inputs.jobs import Ask, WaitingJob
 from scheduler.core.placement.demand import Demand, UnknownLevelError
 from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import Placement, place_beside
+from scheduler.core.placement.lens import on_one_node
 from scheduler.core.reasons import FOR_EVER, Numbers, Reason, ReasonCode
 from scheduler.core.timeline.bookings import Booked, claim_of
 from scheduler.core.timeline.pledges import Use
@@ -71,6 +72,8 @@ def _attempt_on(world: World, field: Field, job: WaitingJob) -> Placed | Blocked
     usable = field.usable(stay)
     placement = place_now(field, job, demands, usable)
     if placement is None:
+        placement = _on_a_suspect(field, stay, demands)
+    if placement is None:
         if static_reason(world, field, job) is not None:
             return Blocked(Obstacle.STATIC)
         return Blocked(Obstacle.ROOM)
@@ -80,9 +83,12 @@ def _attempt_on(world: World, field: Field, job: WaitingJob) -> Placed | Blocked
     bookings = world.bookings.get(flavor)
     if bookings is None or bookings.admits(claim_of(stay, placement)):
         return Placed(flavor, placement)
-    delayed = bookings.touched_by(claim_of(stay, placement))[0]
-    beside = place_now(field, job, demands, usable & ~bookings.kept_nodes(stay.until))
+    delayed = bookings.delayed_by(claim_of(stay, placement))
+    kept = bookings.kept_nodes(stay.until)
+    beside = place_now(field, job, demands, usable & ~kept, once=True)
     if beside is None or _broken_pledge(world, job, stay, Placed(flavor, beside)) is not None:
+        return Blocked(Obstacle.BOOKING, delayed)
+    if not bookings.admits(claim_of(stay, beside)):
         return Blocked(Obstacle.BOOKING, delayed)
     return Placed(flavor, beside)
 
@@ -102,8 +108,21 @@ _SEVERITY = {
 }
 
 
+def _on_a_suspect(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Placement | None:
+    """A place on one node that is under suspicion: it may take a whole job, never a part of a gang."""
+    usable = field.usable_alone(stay)
+    if usable is None or len(demands) != 1:
+        return None
+    return field.place((on_one_node(field.grid, demands[0]),), usable)
+
+
 def place_now(
-    field: Field, job: WaitingJob, demands: tuple[Demand, ...], usable: Bools
+    field: Field,
+    job: WaitingJob,
+    demands: tuple[Demand, ...],
+    usable: Bools,
+    *,
+    once: bool = False,
 ) -> Placement | None:
     """A place on the field as it is: beside the survivors if the job has any, else anywhere."""
     if field.is_short_of(field.lens.view(job.ask).least_gpus):
@@ -112,7 +131,7 @@ def place_now(
         beside = place_beside(field.grid, demands, job.survivors, field.free, usable)
         if beside is not None:
             return beside
-    return field.place(demands, usable)
+    return field.place(demands, usable, once=once)
 
 
 def allowed_demands(world: World, field: Field, ask: Ask) -> tuple[Demand, ...] | None:

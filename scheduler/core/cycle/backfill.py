@@ -28,6 +28,8 @@ class Backfill:
         self._started: dict[str, list[Release]] = defaultdict(list)
         self._made: dict[str, tuple[WaitingJob, str]] = {}
         self._uses: list[Use] = []
+        self.deferring: set[str] = set()
+        """Queues whose candidates are tried the shortest first, as they have a booking."""
         self._last_of_class: dict[tuple[str, str], tuple[float, float]] = {}
 
     def wants_booking(self, queue: Queue, job: WaitingJob) -> bool:
@@ -43,11 +45,7 @@ class Backfill:
 
     def defers(self, queue: Queue, job: WaitingJob) -> bool:
         """Whether the job waits its turn as a backfill candidate, the shortest first."""
-        return (
-            queue.backfill_order is BackfillOrder.SHORTEST
-            and self._per_queue[queue.name] > 0
-            and not self.wants_booking(queue, job)
-        )
+        return queue.name in self.deferring and not self.wants_booking(queue, job)
 
     def book(self, queue: Queue, job: WaitingJob) -> Booked | None:
         """Keep the earliest start that the job can have on any of its flavors."""
@@ -65,6 +63,8 @@ class Backfill:
         if best is None:
             return None
         self._per_queue[queue.name] += 1
+        if queue.backfill_order is BackfillOrder.SHORTEST:
+            self.deferring.add(queue.name)
         self._made[job.id] = (job, best[1])
         self._pledges().pledge(best[0], job.ask, best[1])
         return best[0]

@@ -32,6 +32,8 @@ def queue_gate(queue: Queue) -> Reason | None:
 
 def own_gate(job: WaitingJob, now: float) -> Reason | None:
     """What keeps this one job back, whatever its class."""
+    if job.begin_at is job.backoff_until is job.refused_until is None and not job.depends_on:
+        return None
     if job.depends_on:
         numbers: Numbers = {
             "open_dependencies": len(job.depends_on),

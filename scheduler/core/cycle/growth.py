@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.core.calendar.ends import NEVER, planned_end
+from scheduler.core.calendar.ends import NEVER, planned_end, saved_at
 from scheduler.core.calendar.windows import Stay
 from scheduler.core.cycle.world import World
 from scheduler.core.inputs.jobs import RunningJob
@@ -39,11 +39,12 @@ def resizes(world: World, waiting_flavors: set[str]) -> tuple[Resize, ...]:
 
 
 def _may_grow(job: RunningJob, now: float) -> bool:
-    if job.stopping or job.evicted_for is not None or job.last_checkpoint_at is None:
+    if job.stopping or job.evicted_for is not None:
         return False
     if len(job.ask.roles) != 1 or len(job.seats) >= job.ask.roles[0].replicas:
         return False
-    return now - job.last_checkpoint_at <= GAP_SECONDS
+    saved = saved_at(job, now)
+    return saved is not None and now - saved <= GAP_SECONDS
 
 
 def _resize(world: World, field: Field, holding: Holding) -> Resize | None:
@@ -61,7 +62,8 @@ def _resize(world: World, field: Field, holding: Holding) -> Resize | None:
 
 
 def _since_checkpoint(job: RunningJob, now: float) -> float:
-    return 0.0 if job.last_checkpoint_at is None else now - job.last_checkpoint_at
+    saved = saved_at(job, now)
+    return 0.0 if saved is None else now - saved
 
 
 def _largest(world: World, field: Field, holding: Holding) -> int:

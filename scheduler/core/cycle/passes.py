@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,10 +19,11 @@ from scheduler.core.cycle.probes import counterfactuals
 from scheduler.core.cycle.starts import start_of
 from scheduler.core.cycle.world import World
 from scheduler.core.explain.waits import booking_reason, with_frees_at
-from scheduler.core.inputs.jobs import WaitingJob
+from scheduler.core.inputs.jobs import Ask, WaitingJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.inputs.snapshot import Effort
-from scheduler.core.order.line import FairLine, Line, LineKey, PlainLine, age_key, limit_key
+from scheduler.core.order.line import FairLine, Line, PlainLine, age_key, limit_key
+from scheduler.core.order.merge import Taken, merged_order
 from scheduler.core.order.turns import Turns
 from scheduler.core.order.usage import UserUsage
 from scheduler.core.outputs import Counterfactual, Finish, FinishCause, Start, Stats, Verdict
@@ -59,6 +60,14 @@ class Outcome:
         return Stats(len(self.order), self.tried, self.skipped, len(self.blocked))
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A class that was refused: the shortest limit that was, and whether a booking might be made."""
+
+    limit: float
+    may_book: bool
+
+
 class Pass:
     """One run over the waiting jobs of a world.
 
@@ -75,54 +84,76 @@ class Pass:
         self._explains = world.options.effort is Effort.EXPLAIN
         self._gate = cluster_gate(world.snapshot, world.options)
         self._deferred: list[WaitingJob] = []
+        self._taken: list[Taken] = []
         self._is_second_round = False
-        self._refused: dict[str, tuple[float, bool]] = {}
+        self._refused: dict[str, _Refused] = {}
+        self._seen: dict[int, tuple[Ask, str, Queue]] = {}
         self._strict: dict[str, list[WaitingJob]] = {}
 
     def run(self) -> Outcome:
         """Consider every waiting job once."""
-        self._take_turns(self.world.snapshot.waiting, age_key, self._in_order)
+        lines = self.world.memo.lines(self.world.snapshot)
+        self._take_turns(
+            {place: self._line(place, jobs) for place, jobs in lines.items()}, self._in_order
+        )
         self._is_second_round = True
-        self._take_turns(self._deferred, limit_key, self._consider)
+        deferred: dict[tuple[str, str], list[WaitingJob]] = defaultdict(list)
+        for job in self._deferred:
+            deferred[job.ask.tenant, job.ask.queue].append(job)
+        shortest_first = {
+            place: PlainLine(sorted(jobs, key=limit_key)) for place, jobs in deferred.items()
+        }
+        self._take_turns(shortest_first, self._consider)
+        self.outcome.order = merged_order(self._taken)
         return self.outcome
 
     def _take_turns(
-        self,
-        jobs: Iterable[WaitingJob],
-        key: LineKey,
-        consider: Callable[[WaitingJob], None],
+        self, lines: Mapping[tuple[str, str], Line], consider: Callable[[WaitingJob], None]
     ) -> None:
-        by_queue: dict[tuple[str, str], list[WaitingJob]] = defaultdict(list)
-        for job in jobs:
-            by_queue[job.ask.tenant, job.ask.queue].append(job)
-        lines = {place: self._line(place, line, key) for place, line in by_queue.items()}
-        turns = Turns(self.world.snapshot, lines, self.world.accounts, age_key, self._is_settled)
+        snapshot, accounts = self.world.snapshot, self.world.accounts
+        turns = Turns(snapshot, lines, accounts, age_key, self._needs_no_turn)
         while (following := turns.next()) is not None:
             consider(following)
 
-    def _line(self, place: tuple[str, str], jobs: list[WaitingJob], key: LineKey) -> Line:
-        if key is age_key and self.world.queue_of(jobs[0]).user_fairness:
+    def _line(self, place: tuple[str, str], jobs: list[WaitingJob]) -> Line:
+        if self.world.queue_of(jobs[0]).user_fairness:
             return FairLine(jobs, partial(self._usage.of, place[0]))
-        return PlainLine(sorted(jobs, key=key))
+        return PlainLine(jobs)
 
-    def _is_settled(self, job: WaitingJob) -> bool:
-        """Take note of a job whose class is refused and which nothing can help in this pass."""
-        if not self._refused or own_gate(job, self.world.now) is not None:
+    def _needs_no_turn(self, job: WaitingJob) -> bool:
+        """Take note of a job whose answer is the same whenever its turn comes: one of a class that
+        was refused and that nothing can help in this pass, or a backfill candidate for later."""
+        ask = job.ask
+        seen = self._seen.get(id(ask))
+        if seen is None:
+            seen = self._seen[id(ask)] = (ask, self.world.key_of(job), self.world.queue_of(job))
+        _, key, queue = seen
+        refused = None if job.survivors else self._refused.get(key)
+        may_defer = not self._is_second_round and queue.name in self.backfill.deferring
+        if refused is None and not may_defer:
             return False
-        key, queue = self.world.key_of(job), self.world.queue_of(job)
-        if queue.name in self._strict or self.evictions.is_held_for(job):
+        if own_gate(job, self.world.now) is not None or queue.name in self._strict:
             return False
-        if not self._is_known(key, queue, job):
-            return False
+        if refused is not None and self._is_known(refused, queue, job):
+            if self.evictions.is_held_for(job):
+                return False
+            self._pass_over(job)
+            self.outcome.skipped += 1
+            self._wait(job, key)
+            return True
+        if may_defer and self.backfill.defers(queue, job):
+            self._pass_over(job)
+            self._deferred.append(job)
+            return True
+        return False
+
+    def _pass_over(self, job: WaitingJob) -> None:
         if not self._is_second_round:
-            self.outcome.order.append(job.id)
-        self.outcome.skipped += 1
-        self._wait(job, key)
-        return True
+            self._taken.append((job, True))
 
     def _in_order(self, job: WaitingJob) -> None:
         """Consider the job, or leave it for later as a backfill candidate."""
-        self.outcome.order.append(job.id)
+        self._taken.append((job, False))
         own = own_gate(job, self.world.now)
         if own is not None:
             self.outcome.own_reasons[job.id] = own
@@ -142,7 +173,8 @@ class Pass:
         if self.evictions.is_held_for(job):
             self._take_held(job)
             return
-        if self._is_known(key, queue, job):
+        refused = self._refused.get(key)
+        if refused is not None and self._is_known(refused, queue, job):
             self.outcome.skipped += 1
             self._wait(job, key)
             return
@@ -164,14 +196,13 @@ class Pass:
         self.evictions.keep(job.id)
         self.outcome.own_reasons[job.id] = self.evictions.waiting_reason(job)
 
-    def _is_known(self, key: str, queue: Queue, job: WaitingJob) -> bool:
-        """Whether the class was refused and this job can fare no better and gets no booking."""
-        if key not in self._refused or job.id in self.world.options.probe:
+    def _is_known(self, refused: _Refused, queue: Queue, job: WaitingJob) -> bool:
+        """Whether this job of a class that was refused can fare no better and gets no booking."""
+        if job.id in self.world.options.probe:
             return False
-        limit, may_book = self._refused[key]
-        if not may_book:
+        if not refused.may_book:
             return True
-        return job.ask.limit >= limit and not self.backfill.wants_booking(queue, job)
+        return job.ask.limit >= refused.limit and not self.backfill.wants_booking(queue, job)
 
     def _behind(self, queue: Queue, job: WaitingJob) -> Reason | None:
         ahead = self._strict.get(queue.name)
@@ -211,8 +242,8 @@ class Pass:
             may_book = booked is not None
             if booked is not None and self._explains:
                 reasons = with_frees_at(reasons, booked, self.backfill.bookings_of(job.id))
-        limit, _ = self._refused.get(key, (math.inf, True))
-        self._refused[key] = (min(limit, job.ask.limit), may_book)
+        limit = self._refused[key].limit if key in self._refused else math.inf
+        self._refused[key] = _Refused(min(limit, job.ask.limit), may_book)
         if not queue.backfill and found.obstacle is not Obstacle.STATIC:
             self._strict.setdefault(queue.name, [job])
         self._block(job, key, reasons)

@@ -6,18 +6,12 @@ loosens or tightens one thing and asks placement again; the first that fails is 
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 
 from scheduler.core.calendar.windows import Stay
 from scheduler.core.inputs.cluster import NODE_LEVEL
 from scheduler.core.inputs.jobs import Ask
-from scheduler.core.placement.demand import (
-    Demand,
-    limiting_resource,
-    replica_capacity,
-)
+from scheduler.core.placement.demand import Demand, replica_capacity
 from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import place
 from scheduler.core.placement.search import bubble_up
@@ -29,9 +23,9 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
     """What an empty cluster would refuse: too big, drivers too old, nodes out."""
     grid, ask = field.grid, stay.ask
     view = field.lens.view(ask)
-    matching, new_enough = view.matching, view.new_enough
     if field.lens.holds_empty(view):
         return None
+    matching, new_enough = view.matching, view.new_enough
     if place(grid, demands, grid.inventory, matching) is None:
         return _never(field, stay.ask, demands, matching)
     if place(grid, demands, grid.inventory, new_enough) is None:
@@ -43,27 +37,26 @@ def static_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Rea
             "too_old_nodes": int((matching & ~new_enough).sum()),
         }
         return Reason(ReasonCode.WAITING_FOR_DRIVER, numbers)
-    return _unhealthy(field, stay.ask, new_enough)
+    return _unhealthy(field, stay.ask)
 
 
 def passing_refusal(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
     """What the cluster as it is now refuses: nodes, topology, reservations, windows."""
     inside = field.lens.view(stay.ask).inside
-    if field.is_short(demands, inside):
-        return _nodes(field, stay.ask, demands, inside)
-    if field.place(demands, inside) is None:
+    short = tuple(demand for demand in demands if field.is_short(demand, inside))
+    if short:
+        return _nodes(field, stay.ask, _biggest(short), inside)
+    if not field.fits(demands, inside):
         return _topology(field, stay.ask, demands, inside)
     return _windows(field, stay, demands, inside)
 
 
 def also_unhealthy(field: Field, stay: Stay, demands: tuple[Demand, ...]) -> Reason | None:
     """UNHEALTHY_NODES when the job would fit now if the nodes that are out were in."""
-    new_enough = field.lens.view(stay.ask).new_enough
-    if not (new_enough & ~field.grid.is_in).any():
+    view = field.lens.view(stay.ask)
+    if not field.lens.causes(view) or not field.fits(demands, view.new_enough):
         return None
-    if place(field.grid, demands, field.free, new_enough) is None:
-        return None
-    return _unhealthy(field, stay.ask, new_enough)
+    return _unhealthy(field, stay.ask)
 
 
 def fit_numbers(field: Field, ask: Ask) -> Numbers:
@@ -99,30 +92,28 @@ def _never(field: Field, ask: Ask, demands: tuple[Demand, ...], matching: Bools)
     return Reason(ReasonCode.EXCEEDS_CLUSTER_FOR_EVER, numbers)
 
 
-def _unhealthy(field: Field, ask: Ask, new_enough: Bools) -> Reason:
-    grid = field.grid
-    out = np.flatnonzero(new_enough & ~grid.is_in)
-    causes = Counter(str(cause) for i in out.tolist() for cause in grid.nodes[i].outs)
+def _unhealthy(field: Field, ask: Ask) -> Reason:
+    view = field.lens.view(ask)
+    causes = field.lens.causes(view)
+    inside = int(view.inside.sum())
     numbers: Numbers = {
         **fit_numbers(field, ask),
-        "nodes_in": int((new_enough & grid.is_in).sum()),
-        "nodes_out": int(out.size),
+        "nodes_in": inside,
+        "nodes_out": int(view.new_enough.sum()) - inside,
         "main_cause": min(causes, key=lambda name: (-causes[name], name), default=None),
         **{f"out_{name}": count for name, count in sorted(causes.items())},
     }
     return Reason(ReasonCode.UNHEALTHY_NODES, numbers)
 
 
-def _nodes(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -> Reason:
-    short = [demand for demand in demands if field.is_short((demand,), inside)]
-    demand = _biggest(tuple(short))
-    cap = field.capacity(demand, inside)
+def _nodes(field: Field, ask: Ask, demand: Demand, inside: Bools) -> Reason:
+    left = field.left(demand, inside)
     numbers: Numbers = {
         **fit_numbers(field, ask),
-        "free_replicas": int(cap.sum()),
-        "free_gpus": int(np.maximum(field.free[GPUS], 0)[inside].sum()),
-        "free_nodes": int((cap > 0).sum()),
-        "limiting_resource": limiting_resource(demand, field.free, inside),
+        "free_replicas": left.replicas,
+        "free_gpus": left.gpus,
+        "free_nodes": left.nodes,
+        "limiting_resource": left.limiting_resource,
         "frees_at": None,
         "frees_job": None,
     }
@@ -131,9 +122,10 @@ def _nodes(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -
 
 def _topology(field: Field, ask: Ask, demands: tuple[Demand, ...], inside: Bools) -> Reason:
     grid, demand = field.grid, _biggest(demands)
-    cap = field.capacity(demand, inside)
+    tally = field.tally(demand, inside)
+    cap = tally.cap
     tier = demand.limit_tier or next((layer.tier for layer in demand.layers), 0)
-    counts = field.counts(demand, inside)[tier]
+    counts = tally.counts[tier]
     best = int(np.argmax(counts)) if counts.size else 0
     name = grid.tiers[tier].names[best] if counts.size else None
     span = slice(int(grid.tiers[tier].starts[best]), int(grid.tiers[tier].starts[best + 1]))

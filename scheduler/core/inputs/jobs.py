@@ -167,7 +167,8 @@ class RunningJob:
     runs; then its end is started_at + limit + grace, before placed_at + `start_allowance_seconds`
     + limit + grace. A stopping job ends by `stops_by`. `evicted_for` names the job that the
     capacity is being freed for (the planner holds it for that job); `eviction_signalled` says
-    whether the eviction can still be withdrawn. `last_checkpoint_at` None: never saved.
+    whether the eviction can still be withdrawn. `last_checkpoint_at` is what
+    the job reported; None: the planner goes by the checkpoint interval, if there is one.
     """
 
     id: str

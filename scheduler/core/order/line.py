@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from scheduler.core.inputs.jobs import WaitingJob
 
@@ -29,16 +29,18 @@ def limit_key(job: WaitingJob) -> tuple[int, float, float, str]:
 class PlainLine:
     """Jobs in a fixed order."""
 
-    def __init__(self, jobs: Iterable[WaitingJob]) -> None:
-        self._jobs = deque(jobs)
+    def __init__(self, jobs: Sequence[WaitingJob]) -> None:
+        self._jobs = jobs
+        self._place = 0
 
     def peek(self) -> WaitingJob | None:
         """The next job, left in line."""
-        return self._jobs[0] if self._jobs else None
+        return self._jobs[self._place] if self._place < len(self._jobs) else None
 
     def pop(self) -> WaitingJob:
         """Take the next job."""
-        return self._jobs.popleft()
+        self._place += 1
+        return self._jobs[self._place - 1]
 
 
 class FairLine:

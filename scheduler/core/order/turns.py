@@ -60,13 +60,13 @@ class Turns:
         lines: Mapping[tuple[str, str], Line],
         accounts: Accounts,
         job_key: JobKey,
-        is_settled: Callable[[WaitingJob], bool],
+        needs_no_turn: Callable[[WaitingJob], bool],
     ) -> None:
-        """`lines` are by (tenant, queue). A head for which `is_settled` holds is dropped: whatever
-        its turn, its answer is known already (the callee takes note of it)."""
+        """`lines` are by (tenant, queue). A head for which `needs_no_turn` holds is dropped: whatever
+        its turn, its answer would be the same (the callee takes note of it)."""
         self._accounts = accounts
         self._job_key = job_key
-        self._is_settled = is_settled
+        self._needs_no_turn = needs_no_turn
         self._flavors = tuple(flavor.name for flavor in snapshot.flavors)
         self._past = past_shares(snapshot, accounts)
         self._count = 0
@@ -132,7 +132,7 @@ class Turns:
             return None
         line = seat.line
         head = line.peek()
-        while head is not None and self._is_settled(head):
+        while head is not None and self._needs_no_turn(head):
             line.pop()
             head = line.peek()
         return head

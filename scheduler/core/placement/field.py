@@ -5,167 +5,126 @@ Mutable within a pass: `take` when a gang starts, `give_back` when a trial is un
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from scheduler.core.calendar.windows import Stay, WindowMap
-from scheduler.core.inputs.jobs import Ask
-from scheduler.core.placement.demand import Demand, demand_of, replica_capacity
+from scheduler.core.placement.demand import Demand, limiting_resource
 from scheduler.core.placement.gang import Placement, place, place_counted
-from scheduler.core.placement.search import bubble_up
-from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
-
-_VIEWS_KEPT = 50_000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """One ask on one grid. Masks are over nodes, in or out, whatever is free.
-
-    `matching` nodes are those that the ask's selector and exclusions allow; `new_enough` those of
-    them whose driver has the CUDA version asked; `inside` those of them that are in. `demands` are
-    at full size, `least` at the smallest size that may start, which takes `least_gpus` and at
-    least `least_nodes` of this flavor's nodes when they are empty.
-    """
-
-    ask: Ask
-    demands: tuple[Demand, ...]
-    least: tuple[Demand, ...]
-    least_gpus: int
-    least_nodes: int
-    matching: Bools
-    new_enough: Bools
-    inside: Bools
+from scheduler.core.placement.lens import Lens
+from scheduler.core.placement.tally import Tally, TallyKey, tally_key, tally_of
+from scheduler.core.topology.grid import GPUS, Bools, Ints
 
 
-class Lens:
-    """A grid as asks see it: views derived once per ask and kept in the memo."""
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left on some nodes together for replicas of one size: for explanations."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-        self._views: dict[int, View] = {}
-        self._empty: dict[object, list[Ints]] = {}
-        self._masks: dict[object, tuple[Bools, Bools, Bools]] = {}
-
-    def view(self, ask: Ask) -> View:
-        """The ask on this grid. Raises UnknownLevelError."""
-        found = self._views.get(id(ask))
-        if found is None or found.ask is not ask:
-            if len(self._views) > _VIEWS_KEPT:
-                self._views.clear()
-            found = self._views[id(ask)] = self._look(ask)
-        return found
-
-    def _look(self, ask: Ask) -> View:
-        demands = tuple(demand_of(role, self.grid) for role in ask.roles)
-        least = tuple(replace(demand, count=demand.least) for demand in demands)
-        gpus = sum(demand.count * demand.request[GPUS] for demand in least)
-        nodes = sum(self._nodes_for(demand) for demand in least)
-        return View(ask, demands, least, gpus, nodes, *self._masks_of(ask))
-
-    def holds_empty(self, view: View) -> bool:
-        """Whether the nodes that are in, all free, hold the ask at its smallest size."""
-        if len(view.least) != 1:
-            return place(self.grid, view.least, self.grid.capacity, view.inside) is not None
-        demand = view.least[0]
-        key = (demand.request, demand.groups_of, demand.layers, id(view.inside))
-        found = self._empty.get(key)
-        if found is None:
-            cap = replica_capacity(demand, self.grid.capacity, view.inside)
-            found = self._empty[key] = bubble_up(self.grid, cap, demand.layers)
-        return place_counted(self.grid, demand, found) is not None
-
-    def _nodes_for(self, demand: Demand) -> int:
-        fits = replica_capacity(demand, self.grid.capacity, None)
-        most = int(fits.max()) if fits.size else 0
-        return -(-demand.count // most) if most > 0 else demand.count
-
-    def _masks_of(self, ask: Ask) -> tuple[Bools, Bools, Bools]:
-        key = (ask.node_selector, ask.exclude_nodes, ask.min_cuda)
-        found = self._masks.get(key)
-        if found is None:
-            matching = _matching(self.grid, ask)
-            new_enough = matching
-            if ask.min_cuda is not None:
-                new_enough = matching & _cuda_at_least(self.grid, ask.min_cuda)
-            found = self._masks[key] = (matching, new_enough, new_enough & self.grid.is_in)
-        return found
+    replicas: int
+    gpus: int
+    nodes: int
+    limiting_resource: str
 
 
 class Field:
-    """The state of one grid; `free` is (4, nodes) and may be negative where strangers sit."""
+    """The state of one grid; `free` is (4, nodes) and may be negative where strangers sit.
+
+    Change `free` only by `take` and `give_back`.
+    """
 
     def __init__(self, lens: Lens, windows: WindowMap, free: Ints) -> None:
         self.lens = lens
         self.grid = lens.grid
         self.windows = windows
         self.free = free
-        self._counts: dict[object, tuple[Bools, Ints, list[Ints]]] = {}
+        self._tallies: dict[TallyKey, Tally] = {}
+        self._left: dict[TallyKey, tuple[Bools, Left]] = {}
+        self._usable: dict[tuple[int, tuple[int, ...]], tuple[Bools, Bools]] = {}
         self._most_gpus = int(np.maximum(free[GPUS], 0).sum())
 
     def is_short_of(self, gpus: int) -> bool:
         """Whether fewer than `gpus` GPUs are free on all nodes together (no false alarm)."""
         return gpus > self._most_gpus
 
-    def capacity(self, demand: Demand, usable: Bools) -> Ints:
-        """Replicas per node as things are. Read only."""
-        return self._counted(demand, usable)[1]
-
-    def counts(self, demand: Demand, usable: Bools) -> list[Ints]:
-        """Replicas in whole groups per domain for each tier, root first. Read only."""
-        return self._counted(demand, usable)[2]
-
-    def _counted(self, demand: Demand, usable: Bools) -> tuple[Bools, Ints, list[Ints]]:
-        """Kept until something is taken: jobs of equal replicas, however many, share it."""
-        key = (demand.request, demand.groups_of, demand.layers, id(usable))
-        found = self._counts.get(key)
-        if found is None or found[0] is not usable or not any(demand.request):
-            cap = replica_capacity(demand, self.free, usable)
-            found = (usable, cap, bubble_up(self.grid, cap, demand.layers))
-            self._counts[key] = found
+    def tally(self, demand: Demand, usable: Bools) -> Tally:
+        """Replicas per node and domain as things are. Read only; good until something is taken."""
+        key = tally_key(demand, usable)
+        found = self._tallies.get(key)
+        if found is None or found.usable is not usable or not any(demand.request):
+            found = self._tallies[key] = tally_of(self.grid, demand, self.free, usable)
+        found.is_wanted = True
         return found
 
-    def place(self, demands: tuple[Demand, ...], usable: Bools) -> Placement | None:
-        """A place for the gang on what is free now."""
-        if len(demands) == 1:
-            return place_counted(self.grid, demands[0], self.counts(demands[0], usable))
+    def place(
+        self, demands: tuple[Demand, ...], usable: Bools, *, once: bool = False
+    ) -> Placement | None:
+        """A place for the gang on what is free now. `once`: nobody will ask for these nodes again."""
+        if len(demands) == 1 and not once:
+            return place_counted(self.grid, demands[0], self.tally(demands[0], usable).counts)
         return place(self.grid, demands, self.free, usable)
 
-    def is_short(self, demands: tuple[Demand, ...], usable: Bools) -> bool:
-        """Whether all usable nodes together hold too few replicas of some role."""
-        return any(int(self.capacity(demand, usable).sum()) < demand.least for demand in demands)
+    def fits(self, demands: tuple[Demand, ...], usable: Bools) -> bool:
+        """Whether the gang has a place at its least size."""
+        if len(demands) == 1:
+            return self.tally(demands[0], usable).holds(demands[0])
+        return place(self.grid, demands, self.free, usable) is not None
+
+    def is_short(self, demand: Demand, usable: Bools) -> bool:
+        """Whether all usable nodes together hold too few replicas of the role."""
+        return self.left(demand, usable).replicas < demand.least
+
+    def left(self, demand: Demand, usable: Bools) -> Left:
+        """What the usable nodes together have left for replicas of this size."""
+        key = tally_key(demand, usable)
+        found = self._left.get(key)
+        if found is None or found[0] is not usable:
+            cap = self.tally(demand, usable).cap
+            left = Left(
+                replicas=int(cap.sum()),
+                gpus=int(np.maximum(self.free[GPUS], 0)[usable].sum()),
+                nodes=int((cap > 0).sum()),
+                limiting_resource=limiting_resource(demand, self.free, usable),
+            )
+            found = self._left[key] = (usable, left)
+        return found[1]
 
     def take(self, nodes: Ints, amounts: Ints) -> None:
         """Nodes (distinct) lose the amounts."""
-        self._counts.clear()
         self.free[:, nodes] -= amounts
         self._most_gpus -= int(amounts[GPUS].sum())
+        self._moved(nodes)
 
     def give_back(self, nodes: Ints, amounts: Ints) -> None:
         """Undo `take`."""
-        self._counts.clear()
         self.free[:, nodes] += amounts
         self._most_gpus += int(amounts[GPUS].sum())
+        self._moved(nodes)
+
+    def _moved(self, nodes: Ints) -> None:
+        """Tallies that were asked for since the last change follow this one; others are dropped."""
+        self._left.clear()
+        self._tallies = {key: tally for key, tally in self._tallies.items() if tally.is_wanted}
+        for tally in self._tallies.values():
+            tally.refresh(self.grid, self.free, nodes)
+            tally.is_wanted = False
 
     def usable(self, stay: Stay) -> Bools:
         """Nodes that may take this stay: matching, new enough, in, and not kept by a window."""
-        usable = self.lens.view(stay.ask).inside
-        blocked = self.windows.blocked(stay)
-        return usable if blocked is None else usable & ~blocked
+        return self._without_windows(self.lens.view(stay.ask).inside, stay)
 
+    def usable_alone(self, stay: Stay) -> Bools | None:
+        """Suspect nodes that may take this stay if it needs no other node; None without any."""
+        alone = self.lens.view(stay.ask).masks.alone
+        return None if alone is None else self._without_windows(alone, stay)
 
-def _matching(grid: Grid, ask: Ask) -> Bools:
-    wanted = set(ask.node_selector)
-    if not wanted and not ask.exclude_nodes:
-        return np.ones(grid.size, dtype=np.bool_)
-    return np.array(
-        [node.name not in ask.exclude_nodes and wanted <= set(node.labels) for node in grid.nodes],
-        dtype=np.bool_,
-    )
-
-
-def _cuda_at_least(grid: Grid, version: tuple[int, int]) -> Bools:
-    return np.array(
-        [node.cuda is not None and node.cuda >= version for node in grid.nodes], dtype=np.bool_
-    )
+    def _without_windows(self, nodes: Bools, stay: Stay) -> Bools:
+        """The same object for the same windows, so that equal jobs share tallies."""
+        blocking = self.windows.blocking(stay)
+        if not blocking:
+            return nodes
+        key = (id(nodes), tuple(id(window) for window, _ in blocking))
+        found = self._usable.get(key)
+        if found is None:
+            found = self._usable[key] = (nodes, nodes & ~self.windows.nodes_of(blocking))
+        return found[1]

@@ -141,8 +141,7 @@ def place_sizes(
 ) -> Placement | None:
     """Roles of given sizes together in the lowest domain that holds all of them.
 
-    Domains are tried from narrow to wide, the tightest first; inside a domain the roles with
-    the largest replicas go first. At most 16 domains a tier are tried.
+    Domains are tried from narrow to wide, the tightest first. At most 16 domains a tier are tried.
     """
     free, usable = room
     gpus = sum(size * demand.request[GPUS] for size, demand in zip(sizes, demands, strict=True))
@@ -175,10 +174,29 @@ def _within(usable: Bools, starts: Ints, domain: int) -> Bools:
 def _pack(
     grid: Grid, demands: Sequence[Demand], sizes: Sequence[int], room: tuple[Ints, Bools]
 ) -> tuple[Part, ...] | None:
+    """The roles one after another: those that may spread least first; if that fails, those with the
+    largest replicas first."""
+    roles = range(len(demands))
+    bound_first = sorted(
+        roles, key=lambda i: (-demands[i].limit_tier, -demands[i].request[GPUS], i)
+    )
+    found = _pack_in(bound_first, grid, demands, sizes, room)
+    big_first = sorted(roles, key=lambda i: (-demands[i].request[GPUS], i))
+    if found is not None or big_first == bound_first:
+        return found
+    return _pack_in(big_first, grid, demands, sizes, room)
+
+
+def _pack_in(
+    order: Sequence[int],
+    grid: Grid,
+    demands: Sequence[Demand],
+    sizes: Sequence[int],
+    room: tuple[Ints, Bools],
+) -> tuple[Part, ...] | None:
     free, usable = room[0].copy(), room[1]
     parts: dict[int, Part] = {}
-    big_first = sorted(range(len(demands)), key=lambda i: (-demands[i].request[GPUS], i))
-    for i in big_first:
+    for i in order:
         demand = demands[i]
         choice = choose(grid, replica_capacity(demand, free, usable), demand, sizes[i])
         if choice is None:

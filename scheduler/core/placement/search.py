@@ -63,7 +63,7 @@ def choose(grid: Grid, cap: Ints, demand: Demand, need: int) -> Choice | None:
 def choose_from(grid: Grid, counts: list[Ints], demand: Demand, need: int) -> Choice | None:
     """`choose` with the bubbled-up counts at hand."""
     for position in range(grid.node_tier, demand.limit_tier - 1, -1):
-        wanted = _rounded(need, demand, position)
+        wanted = rounded(need, demand, position)
         tier_counts = counts[position]
         if not tier_counts.size or tier_counts.max() < wanted:
             continue
@@ -72,7 +72,7 @@ def choose_from(grid: Grid, counts: list[Ints], demand: Demand, need: int) -> Ch
     return None
 
 
-def _rounded(need: int, demand: Demand, position: int) -> int:
+def rounded(need: int, demand: Demand, position: int) -> int:
     """`need` rounded up to whole groups for a domain that may span several groups."""
     for layer in demand.layers:
         if layer.tier >= position:

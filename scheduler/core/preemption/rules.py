@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.calendar.ends import saved_at
 from scheduler.core.inputs.jobs import Ask, EvictionRule, RunningJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.quota.accounts import Accounts
@@ -99,12 +100,13 @@ def _reaching(leaf: Account, top: Account, gpus: int) -> int:
     return bubbled(path, gpus)[path.index(top)]
 
 
-def lost_gpu_seconds(job: RunningJob, now: float) -> float:
-    """What stopping the job now loses: its GPUs × the time since its last checkpoint."""
+def lost_gpu_seconds(job: RunningJob, gpus: int, now: float) -> float:
+    """What stopping the job now loses: its `gpus` × the time since its last checkpoint."""
     if job.started_at is None:
         return 0.0
-    saved = job.started_at if job.last_checkpoint_at is None else job.last_checkpoint_at
-    return job.gpus * max(0.0, now - max(saved, job.started_at))
+    saved = saved_at(job, now)
+    since = job.started_at if saved is None else max(saved, job.started_at)
+    return gpus * max(0.0, now - since)
 
 
 def told_numbers(accounts: Accounts, ask: Ask, victim: RunningJob, now: float) -> Numbers:

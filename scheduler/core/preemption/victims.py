@@ -7,10 +7,10 @@ that is not needed is given back.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from scheduler.core.inputs.jobs import Ask, EvictionRule, RunningJob
 from scheduler.core.memo import Holding
 from scheduler.core.placement.demand import Demand
 from scheduler.core.placement.field import Field
-from scheduler.core.placement.gang import Placement, place
+from scheduler.core.placement.gang import Placement, place, place_counted
+from scheduler.core.placement.tally import Tally, tally_of
 from scheduler.core.preemption.rules import Limits, lost_gpu_seconds, protection, rule_for
 from scheduler.core.quota.accounts import Accounts
 from scheduler.core.quota.shares import share
@@ -43,6 +44,35 @@ class Unit:
     amounts: Ints
     gpus: int
     lost_gpu_seconds: float
+
+
+class _Room:
+    """What is free in one domain while victims are chosen and given back."""
+
+    def __init__(self, field: Field, preemptor: Preemptor, mask: Bools) -> None:
+        self.mask = mask
+        self.free = field.free.copy()
+        self._grid = field.grid
+        self._demands = preemptor.demands
+        self._tally: Tally | None = None
+        if len(preemptor.demands) == 1:
+            self._tally = tally_of(field.grid, preemptor.demands[0], self.free, mask)
+
+    def move(self, unit: Unit, sign: int) -> None:
+        """The unit leaves (1) or comes back (−1)."""
+        self.free[:, unit.nodes] += sign * unit.amounts
+        if self._tally is not None:
+            self._tally.refresh(self._grid, self.free, unit.nodes)
+
+    def fits(self) -> bool:
+        """Whether the preemptor has a place (several roles: whether it might)."""
+        return self._tally is None or self._tally.fits()
+
+    def place(self) -> Placement | None:
+        """The preemptor's place."""
+        if self._tally is None:
+            return place(self._grid, self._demands, self.free, self.mask)
+        return place_counted(self._grid, self._demands[0], self._tally.counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,17 +111,20 @@ class Search:
         self._field = field
         self._accounts = accounts
         self._limits = limits
-        self._units = [
-            unit
-            for holding in holdings
-            if protection(holding.job, limits) is None
-            for unit in _units(field, holding, limits.now)
-        ]
-        self._protected = [
-            (holding.job, why)
-            for holding in holdings
-            if (why := protection(holding.job, limits)) is not None
-        ]
+        self._holdings = holdings
+        self._gone: set[str] = set()
+        self._spared: dict[str, str] = {}
+        units: list[Unit] = []
+        for holding in holdings:
+            why = protection(holding.job, limits)
+            if why is None:
+                units.extend(_units(field, holding, limits.now))
+            else:
+                self._spared[holding.job.id] = why
+        # The preferences that do not move while jobs are considered; shares are sorted by later.
+        self._units = sorted(units, key=_worth)
+        self._flat = _Flat(self._units)
+        self._is_left = np.ones(len(self._units), dtype=np.bool_)
 
     def find(self, preemptor: Preemptor) -> Found | None:
         """The cheapest proven set of victims over the likeliest domains, or None."""
@@ -108,71 +141,70 @@ class Search:
 
     def refused(self, preemptor: Preemptor, found: Found) -> tuple[tuple[str, str], ...]:
         """Jobs that were not chosen, with the reason, those with the most seats first."""
-        chosen = {unit.job.id for unit, _ in found.units}
-        why_not = {job.id: why for job, why in self._protected}
-        others = {unit.job.id: unit.job for unit in self._units if unit.job.id not in chosen}
-        others |= {job.id: job for job, _ in self._protected}
-        largest = heapq.nsmallest(
-            _REFUSALS_TOLD, others.values(), key=lambda job: (-len(job.seats), job.id)
-        )
-        told = []
-        for job in largest:
-            why = why_not.get(job.id)
+        chosen = {unit.job.id for unit, _ in found.units} | self._gone
+        told: list[tuple[str, str]] = []
+        for job in self._largest:
+            if len(told) == _REFUSALS_TOLD:
+                break
+            if job.id in chosen:
+                continue
+            why = self._spared.get(job.id)
             if why is None:
                 rule = rule_for(self._accounts, preemptor.ask, job, preemptor.gpus)
                 why = "no_rule" if rule is None else "not_needed"
             told.append((job.id, why))
         return tuple(told)
 
+    @cached_property
+    def _largest(self) -> list[RunningJob]:
+        jobs = [holding.job for holding in self._holdings]
+        return sorted(jobs, key=lambda job: (-len(job.seats), job.id))
+
     def drop(self, job_ids: set[str]) -> None:
         """These jobs are victims by now: later searches do not see them."""
-        self._units = [unit for unit in self._units if unit.job.id not in job_ids]
+        self._gone |= job_ids
+        for place_, unit in enumerate(self._units):
+            if unit.job.id in job_ids:
+                self._is_left[place_] = False
 
-    def _candidates(self, preemptor: Preemptor, *, strict: bool) -> list[Unit]:
-        """Units that some rule might allow, the best victims first.
+    def _candidates(self, preemptor: Preemptor, *, strict: bool) -> list[int]:
+        """Places in `_units` of those that some rule might allow, the best victims first: surplus,
+        then tenants with the highest share, then `_worth`.
 
         A rule looks at a victim's tenant and, inside the preemptor's own, at its priority, else at
         its size: it is asked once for each of those.
         """
-        tenant = preemptor.ask.tenant
-        asked: dict[tuple[str, int], bool] = {}
-        allowed = []
-        for unit in self._units:
-            job = unit.job
-            rank = job.ask.priority if job.ask.tenant == tenant else unit.job_gpus
-            key = (job.ask.tenant, rank)
-            if key not in asked:
-                asked[key] = self._might(preemptor, unit, strict=strict)
-            if asked[key]:
-                allowed.append(unit)
-        return sorted(allowed, key=self._preference)
+        flat, left = self._flat, np.flatnonzero(self._is_left)
+        if not left.size:
+            return []
+        tenants = flat.tenants[left]
+        is_own = tenants == flat.names.get(preemptor.ask.tenant, -1)
+        ranks = np.where(is_own, flat.priorities[left], flat.job_gpus[left])
+        _, firsts, kinds = np.unique(
+            np.stack((tenants, ranks)), axis=1, return_index=True, return_inverse=True
+        )
+        may = [self._might(preemptor, self._units[left[i]], strict=strict) for i in firsts.tolist()]
+        allowed = left[np.array(may, dtype=np.bool_)[kinds.reshape(-1)]]
+        shares = np.array([self._share_of(name) for name in flat.names])
+        keys = (allowed, -shares[flat.tenants[allowed]], flat.is_whole[allowed])
+        ordered: list[int] = allowed[np.lexsort(keys)].tolist()
+        return ordered
+
+    def _share_of(self, tenant: str) -> float:
+        account = self._accounts.account(tenant, self._field.grid.flavor.name)
+        return 0.0 if account is None else share(account)
 
     def _might(self, preemptor: Preemptor, unit: Unit, *, strict: bool) -> bool:
         rule = rule_for(self._accounts, preemptor.ask, unit.job, preemptor.gpus, strict=strict)
         return rule is not None
 
-    def _preference(self, unit: Unit) -> tuple[object, ...]:
-        """Surplus first; then tenants with the highest share, low priority, low cost, newest."""
-        account = self._accounts.account(unit.job.ask.tenant, unit.job.flavor)
-        return (
-            unit.keeps == 0,
-            0.0 if account is None else -share(account),
-            unit.job.ask.priority,
-            unit.lost_gpu_seconds,
-            -unit.job.placed_at,
-            unit.job.id,
-        )
-
-    def _domains(self, preemptor: Preemptor, candidates: list[Unit]) -> Iterator[Bools]:
+    def _domains(self, preemptor: Preemptor, candidates: list[int]) -> Iterator[Bools]:
         """Masks of the domains at the preemptor's limit that could hold it, least victims first."""
         grid = self._field.grid
         tier_index = max(demand.limit_tier for demand in preemptor.demands)
         tier = grid.tiers[tier_index]
         free = np.where(preemptor.usable, np.maximum(self._field.free[GPUS], 0), 0)
-        freed = np.zeros(grid.size, dtype=np.int64)
-        for unit in candidates:
-            freed[unit.nodes] += unit.amounts[GPUS]
-        freed = np.where(preemptor.usable, freed, 0)
+        freed = np.where(preemptor.usable, self._flat.freed(candidates, grid.size), 0)
         now = np.add.reduceat(free, tier.starts[:-1])
         then = now + np.add.reduceat(freed, tier.starts[:-1])
         possible = np.flatnonzero(then >= preemptor.gpus)
@@ -184,57 +216,58 @@ class Search:
             yield mask
 
     def _find_in(
-        self, preemptor: Preemptor, candidates: list[Unit], mask: Bools, *, strict: bool
+        self, preemptor: Preemptor, candidates: list[int], mask: Bools, *, strict: bool
     ) -> Found | None:
         chosen: list[tuple[Unit, EvictionRule]] = []
-        free = self._field.free.copy()
-        short = preemptor.gpus - int(np.maximum(free[GPUS], 0)[mask].sum())
-        flavor = self._field.grid.flavor.name
+        room = _Room(self._field, preemptor, mask)
+        short = preemptor.gpus - int(np.maximum(room.free[GPUS], 0)[mask].sum())
+        touching = self._flat.touching(mask)
         with self._undone(chosen):
-            quota_short = preemptor.gpus > self._accounts.room(preemptor.ask, flavor)
-            for unit in candidates:
+            quota_short = self._is_quota_short(preemptor)
+            for place_ in candidates:
                 # It must free something in the domain, or quota that is missing.
-                if not quota_short and not mask[unit.nodes].any():
+                if not (quota_short or touching[place_]):
                     continue
+                unit = self._units[place_]
                 rule = rule_for(
                     self._accounts, preemptor.ask, unit.job, preemptor.gpus, strict=strict
                 )
                 if rule is None:
                     continue
-                short -= self._choose(chosen, (unit, rule), free, mask)
-                quota_short = preemptor.gpus > self._accounts.room(preemptor.ask, flavor)
-                if short > 0:
+                short -= self._choose(chosen, (unit, rule), room)
+                quota_short = self._is_quota_short(preemptor)
+                if short > 0 or quota_short or not room.fits():
                     continue
-                placement = self._fits(preemptor, free, mask)
+                placement = room.place()
                 if placement is not None:
-                    return self._minimised(preemptor, chosen, (free, mask), placement)
+                    return self._minimised(preemptor, chosen, room, placement)
         return None
 
+    def _is_quota_short(self, preemptor: Preemptor) -> bool:
+        flavor = self._field.grid.flavor.name
+        return preemptor.gpus > self._accounts.room(preemptor.ask, flavor)
+
     def _choose(
-        self,
-        chosen: list[tuple[Unit, EvictionRule]],
-        pair: tuple[Unit, EvictionRule],
-        free: Ints,
-        mask: Bools,
+        self, chosen: list[tuple[Unit, EvictionRule]], pair: tuple[Unit, EvictionRule], room: _Room
     ) -> int:
         """Add the unit; when it is a whole job whose surplus was chosen, it takes that's place.
 
         Returns the GPUs that come free in the domain.
         """
         unit = pair[0]
-        gained = int(unit.amounts[GPUS][mask[unit.nodes]].sum())
+        gained = int(unit.amounts[GPUS][room.mask[unit.nodes]].sum())
         for place_, (other, _) in enumerate(chosen):
             if other.job is unit.job:
-                self._count(other, free, -1)
-                gained -= int(other.amounts[GPUS][mask[other.nodes]].sum())
+                self._count(other, room, -1)
+                gained -= int(other.amounts[GPUS][room.mask[other.nodes]].sum())
                 del chosen[place_]
                 break
         chosen.append(pair)
-        self._count(unit, free, 1)
+        self._count(unit, room, 1)
         return gained
 
-    def _count(self, unit: Unit, free: Ints, sign: int) -> None:
-        free[:, unit.nodes] += sign * unit.amounts
+    def _count(self, unit: Unit, room: _Room, sign: int) -> None:
+        room.move(unit, sign)
         self._accounts.add(unit.job.ask, unit.job.flavor, -sign * unit.gpus)
 
     @contextmanager
@@ -245,34 +278,73 @@ class Search:
             for unit, _ in chosen:
                 self._accounts.add(unit.job.ask, unit.job.flavor, unit.gpus)
 
-    def _fits(self, preemptor: Preemptor, free: Ints, mask: Bools) -> Placement | None:
-        if preemptor.gpus > self._accounts.room(preemptor.ask, self._field.grid.flavor.name):
-            return None
-        return place(self._field.grid, preemptor.demands, free, mask)
-
     def _minimised(
         self,
         preemptor: Preemptor,
         chosen: list[tuple[Unit, EvictionRule]],
-        room: tuple[Ints, Bools],
+        room: _Room,
         placement: Placement,
     ) -> Found:
         """Go backwards through the set and give back each victim that is not needed."""
-        free, mask = room
         for pair in list(reversed(chosen)):
-            self._count(pair[0], free, -1)
-            without = self._fits(preemptor, free, mask)
+            self._count(pair[0], room, -1)
+            without = None
+            if room.fits() and not self._is_quota_short(preemptor):
+                without = room.place()
             if without is None:
-                self._count(pair[0], free, 1)
+                self._count(pair[0], room, 1)
             else:
                 placement = without
                 chosen.remove(pair)
         return Found(tuple(chosen), placement)
 
 
+class _Flat:
+    """The nodes of many units as one array, to ask about all of them at once."""
+
+    def __init__(self, units: list[Unit]) -> None:
+        self._count = len(units)
+        nothing = np.zeros(0, dtype=np.int64)
+        self._nodes = np.concatenate([nothing, *(unit.nodes for unit in units)])
+        self._gpus = np.concatenate([nothing, *(unit.amounts[GPUS] for unit in units)])
+        self._owner = np.repeat(np.arange(self._count), _ints(unit.nodes.size for unit in units))
+        self.names: dict[str, int] = {}
+        """Tenants, numbered as in `tenants`."""
+        self.tenants = _ints(
+            self.names.setdefault(unit.job.ask.tenant, len(self.names)) for unit in units
+        )
+        self.priorities = _ints(unit.job.ask.priority for unit in units)
+        self.job_gpus = _ints(unit.job_gpus for unit in units)
+        self.is_whole = np.fromiter((unit.keeps == 0 for unit in units), dtype=np.bool_)
+
+    def freed(self, units: list[int], size: int) -> Ints:
+        """GPUs per node that these units hold, an elastic job's surplus counted twice."""
+        counted = np.zeros(self._count, dtype=np.bool_)
+        counted[units] = True
+        mine = counted[self._owner]
+        freed = np.bincount(self._nodes[mine], weights=self._gpus[mine], minlength=size)
+        return freed.astype(np.int64)
+
+    def touching(self, mask: Bools) -> Bools:
+        """For each unit whether it has a node in the mask."""
+        touching = np.zeros(self._count, dtype=np.bool_)
+        touching[self._owner[mask[self._nodes]]] = True
+        return touching
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _worth(unit: Unit) -> tuple[int, float, float, str, bool]:
+    """Low priority, low cost, newest first."""
+    job = unit.job
+    return (job.ask.priority, unit.lost_gpu_seconds, -job.placed_at, job.id, unit.keeps == 0)
+
+
 def _units(field: Field, holding: Holding, now: float) -> list[Unit]:
     job = holding.job
-    lost = lost_gpu_seconds(job, now)
+    lost = lost_gpu_seconds(job, holding.gpus, now)
     whole = Unit(job, holding.gpus, 0, holding.nodes, holding.amounts, holding.gpus, lost)
     surplus = _surplus(field, holding, lost)
     return [whole] if surplus is None else [surplus, whole]

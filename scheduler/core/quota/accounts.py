@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 from scheduler.core.inputs.jobs import Ask
@@ -16,7 +17,7 @@ from scheduler.core.inputs.quotas import FlavorQuota, OrderPolicy
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.outputs import OverAdmission
 from scheduler.core.quota.shares import share
-from scheduler.core.quota.tree import Account, build_tree
+from scheduler.core.quota.tree import Account, build_tree, copied_tree
 from scheduler.core.reasons import Numbers, Reason, ReasonCode
 
 Key = tuple[str, str, str]
@@ -68,6 +69,8 @@ class Accounts:
         self._has_user_limits = bool(snapshot.user_limits)
         self._limited: dict[Key, int] = defaultdict(int)
         self._firm: dict[tuple[str, str], int] = defaultdict(int)
+        self.journal: list[tuple[Group, int]] = []
+        """Every `add` since the accounts were opened, so that a branch can catch up."""
         self.over_admissions: tuple[OverAdmission, ...] = ()
         for group, gpus in (totals_of(snapshot) if totals is None else totals).items():
             self._add(group, gpus)
@@ -79,17 +82,51 @@ class Accounts:
 
     def add(self, ask: Ask, flavor: str, gpus: int) -> None:
         """Count `gpus` more (negative: fewer) for the ask's tenant, queue and user."""
-        self._add(usage_group(ask, flavor), gpus)
+        group = usage_group(ask, flavor)
+        self._add(group, gpus)
+        self.journal.append((group, gpus))
 
     @contextmanager
-    def without(self, totals: Totals) -> Iterator[None]:
-        """The accounts as if so many GPUs per group were not in use, until the context closes."""
-        for group, gpus in totals.items():
-            self._add(group, -gpus)
+    def counted(self, uses: Iterable[tuple[Ask, str, int]]) -> Iterator[None]:
+        """The accounts as if these (ask, flavor, GPUs) were in use too, until the context closes."""
+        groups = [(usage_group(ask, flavor), gpus) for ask, flavor, gpus in uses]
+        for group, gpus in groups:
+            self._add(group, gpus)
         try:
             yield
         finally:
-            for group, gpus in reversed(totals.items()):
+            for group, gpus in reversed(groups):
+                self._add(group, -gpus)
+
+    def hold(self, uses: Iterable[tuple[Ask, str, int]]) -> bool:
+        """Whether these (ask, flavor, GPUs), one after another, all find room. Counts nothing."""
+        counted: list[tuple[Group, int]] = []
+        try:
+            for ask, flavor, gpus in uses:
+                if gpus > self.room(ask, flavor):
+                    return False
+                counted.append((usage_group(ask, flavor), gpus))
+                self._add(*counted[-1])
+            return True
+        finally:
+            for group, gpus in reversed(counted):
+                self._add(group, -gpus)
+
+    def branch(self) -> Accounts:
+        """A copy that goes its own way: usage now, an empty journal."""
+        copied = copy(self)
+        copied._trees = {flavor: copied_tree(tree) for flavor, tree in self._trees.items()}
+        copied._limited, copied._firm = self._limited.copy(), self._firm.copy()
+        copied.journal = []
+        return copied
+
+    def catch_up(self, entries: Iterable[tuple[Group, int]]) -> None:
+        """Count entries of another's journal."""
+        net: Totals = defaultdict(int)
+        for group, gpus in entries:
+            net[group] += gpus
+        for group, gpus in net.items():
+            if gpus:
                 self._add(group, gpus)
 
     def _add(self, group: Group, gpus: int) -> None:

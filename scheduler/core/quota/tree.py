@@ -7,8 +7,8 @@ available, potentialAvailable). Mutable within one pass; built from a snapshot b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from scheduler.core.inputs.quotas import FlavorQuota
 
@@ -109,6 +109,22 @@ def build_tree(
     for root in roots:
         _sum_up(root, reached)
     return {name: account for name, (account, _) in leaves.items() if id(account) in reached}
+
+
+def copied_tree(leaves: Mapping[str, Account]) -> dict[str, Account]:
+    """The tenants' accounts with their whole trees, copied."""
+    copies: dict[int, Account] = {}
+
+    def copied(account: Account) -> Account:
+        found = copies.get(id(account))
+        if found is None:
+            found = copies[id(account)] = replace(account, parent=None, children=[])
+            if account.parent is not None:
+                found.parent = copied(account.parent)
+                found.parent.children.append(found)
+        return found
+
+    return {name: copied(account) for name, account in leaves.items()}
 
 
 def _sum_up(account: Account, reached: set[int]) -> None:

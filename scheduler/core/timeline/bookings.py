@@ -8,8 +8,9 @@ booking, placed again in order, still finds a place at its own time.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import Placement, place
 from scheduler.core.placement.search import bubble_up
 from scheduler.core.timeline.future import Claim, Future
-from scheduler.core.topology.grid import Bools, Ints
+from scheduler.core.topology.grid import GPUS, Bools, Ints
 
 _MOMENTS_TRIED = 64
 _CLAIMS_EXACT = 8
@@ -66,7 +67,7 @@ class Bookings:
         length = stay.until - stay.start
         moments = self._moments(stay, demands)
         if roughly or len(moments) > _MOMENTS_TRIED:
-            moments = _thinned(moments, stay.start)[:_MOMENTS_TRIED]
+            moments = list(islice(_thinned(moments, stay.start), _MOMENTS_TRIED))
         for moment in moments:
             if self.tries_left <= 0:
                 break
@@ -113,7 +114,17 @@ class Bookings:
             if table is not None:
                 first = int(np.searchsorted(table, demands[0].count))
                 return bisect_left(moments, first, key=self.future.passed)
-        return bisect_left(moments, 1, key=lambda moment: self._could(moment, stay, demands))
+        # Fewer GPUs than the job needs come free before this moment, wherever they are.
+        gpus = sum(demand.count * demand.request[GPUS] for demand in demands)
+        low = bisect_left(moments, self.future.first_with(gpus))
+        # The first that could do is mostly near: go on in growing steps, then halve.
+        step, high = 1, low
+        while high < len(moments) and not self._could(moments[high], stay, demands):
+            low, high, step = high + 1, high + step, 2 * step
+        high = min(high, len(moments))
+        return bisect_left(
+            moments, 1, low, high, key=lambda moment: self._could(moment, stay, demands)
+        )
 
     def _could(self, moment: float, stay: Stay, demands: tuple[Demand, ...]) -> bool:
         usable = self._field.lens.view(stay.ask).inside
@@ -141,12 +152,20 @@ class Bookings:
 
     def touched_by(self, start: Claim) -> list[Booked]:
         """Bookings that begin before the start would end and use any of its nodes."""
-        early = [b for b in self.booked if b.claim.start < start.until]
+        early = self._before(start.until)
         if not early:
             return []
         mask = np.zeros(self._field.grid.size, dtype=np.bool_)
         mask[start.nodes] = True
         return [b for b in early if mask[b.claim.nodes].any()]
+
+    def delayed_by(self, start: Claim) -> Booked:
+        """The booking to name to a start that is not admitted: the first whose nodes it takes, else
+        the first that begins before it would end."""
+        return next(iter(self.touched_by(start) or self._before(start.until)))
+
+    def _before(self, until: float) -> list[Booked]:
+        return [b for b in self.booked if b.claim.start < until]
 
     def kept_nodes(self, until: float) -> Bools:
         """The nodes of bookings that begin before `until`."""
@@ -160,15 +179,22 @@ class Bookings:
         """Whether a start now, given as the claim it would be, delays no booking.
 
         When booked nodes are touched the bookings are placed again, each at its own time; if that
-        works their new places are kept.
+        works their new places are kept. So they are when other nodes alone could tell: the next
+        plan will place the same bookings beside the start, and must find them no later.
         """
-        if not self.touched_by(start):
+        early = self._before(start.until)
+        if not early or not (self._is_delicate(early) or self.touched_by(start)):
             return True
         again = self._again(start)
         if again is None:
             return False
         self.booked = again
         return True
+
+    def _is_delicate(self, early: Sequence[Booked]) -> bool:
+        """Whether placing these again may fail though their own nodes are free: one booking gets
+        other nodes than before and stands in the way of the next, or of its own second role."""
+        return len(self.booked) > 1 or any(len(booked.demands) > 1 for booked in early)
 
     def _again(self, start: Claim) -> list[Booked] | None:
         kept: list[Booked] = []
@@ -182,18 +208,24 @@ class Bookings:
         return kept
 
 
-def _thinned(moments: Sequence[float], start: float) -> list[float]:
+def _thinned(moments: Sequence[float], start: float) -> Iterator[float]:
     """The moments without those that come too soon after the one before: a minute at first, a
     thirty-second part of the distance further out. The last of each gap is kept, so that an
-    estimate is a gap late at worst."""
-    kept: list[float] = []
+    estimate is a gap late at worst; so is the very first."""
+    before: float | None = None
+    last: float | None = None
     for moment in moments:
-        gap = max(_LEAST_GAP_SECONDS, (moment - start) / 32)
-        if len(kept) > 1 and moment - kept[-2] < gap:
-            kept[-1] = moment
-        else:
-            kept.append(moment)
-    return kept
+        if before is not None and last is not None:
+            gap = max(_LEAST_GAP_SECONDS, (moment - start) / 32)
+            if moment - before >= gap:
+                yield last
+                before = last
+        elif last is not None:
+            yield last
+            before = last
+        last = moment
+    if last is not None:
+        yield last
 
 
 def claim_of(stay: Stay, placement: Placement) -> Claim:

@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.core.calendar.ends import NEVER
 from scheduler.core.placement.demand import Demand, replica_capacity
 from scheduler.core.placement.field import Field
-from scheduler.core.topology.grid import RESOURCES, Bools, Ints
+from scheduler.core.topology.grid import GPUS, RESOURCES, Bools, Ints
 
 _TABLE_CELLS = 100_000
 _MATRICES_KEPT = 64
@@ -51,18 +51,21 @@ class Future:
             key=lambda release: (release.at, release.job),
         )
         self._ends = [release.at for release in self._releases]
-        self._flat: tuple[Ints, Ints, list[int]] | None = None
+        self._flat: tuple[Ints, Ints, Ints] | None = None
+        self._gained: Ints | None = None
         self._free: dict[int, Ints] = {}
 
     def started(self, release: Release) -> None:
         """A job has started in this pass (its field has counted it) and will end."""
         self._free.clear()
+        self._gained = None
         if release.at == NEVER:
             return
         position = bisect_right(self._ends, release.at)
         self._ends.insert(position, release.at)
         self._releases.insert(position, release)
-        self._flat = None
+        if self._flat is not None:
+            self._flat = _inserted(self._flat, position, release)
 
     def reschedule(self, job: str, at: float) -> None:
         """A running job will end at another time than it was planned to."""
@@ -77,6 +80,18 @@ class Future:
         """The distinct times after `after` at which something is released."""
         later = self._ends[bisect_right(self._ends, after) :]
         return list(dict.fromkeys(later))
+
+    def first_with(self, gpus: int) -> float:
+        """A moment before which fewer GPUs are free than `gpus`, all nodes together; infinity if
+        there is none."""
+        if self._gained is None:
+            _, amounts, offsets = self._flattened()
+            self._gained = np.concatenate(([0], np.cumsum(amounts[GPUS])))[offsets[1:]]
+        free = int(np.maximum(self._field.free[GPUS], 0).sum())
+        if gpus <= free:
+            return -NEVER
+        place = int(np.searchsorted(self._gained, gpus - free))
+        return self._ends[place] if place < len(self._ends) else NEVER
 
     def last_release(self, nodes: Ints, until: float) -> Release | None:
         """The latest release by `until` that touches any of the nodes."""
@@ -112,13 +127,18 @@ class Future:
         )
         return self._field.free + freed.astype(np.int64)
 
-    def _flattened(self) -> tuple[Ints, Ints, list[int]]:
+    def _flattened(self) -> tuple[Ints, Ints, Ints]:
+        """Nodes and amounts of all releases in order, and where each begins."""
         if self._flat is None:
-            nodes = np.concatenate([release.nodes for release in self._releases])
-            amounts = np.concatenate([release.amounts for release in self._releases], axis=1)
-            offsets = [0]
-            for release in self._releases:
-                offsets.append(offsets[-1] + release.nodes.size)
+            nothing = np.zeros(0, dtype=np.int64)
+            sizes = [release.nodes.size for release in self._releases]
+            nodes = np.concatenate([nothing, *(r.nodes for r in self._releases)])
+            amounts = np.concatenate(
+                [np.zeros((RESOURCES, 0), dtype=np.int64), *(r.amounts for r in self._releases)],
+                axis=1,
+            )
+            offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+            np.cumsum(sizes, out=offsets[1:])
             self._flat = (nodes, amounts, offsets)
         return self._flat
 
@@ -174,3 +194,15 @@ class Future:
             if claim.start <= moment < claim.until:
                 free[:, claim.nodes] -= claim.amounts
         return free
+
+
+def _inserted(
+    flat: tuple[Ints, Ints, Ints], position: int, release: Release
+) -> tuple[Ints, Ints, Ints]:
+    nodes, amounts, offsets = flat
+    at = int(offsets[position])
+    return (
+        np.concatenate((nodes[:at], release.nodes, nodes[at:])),
+        np.concatenate((amounts[:, :at], release.amounts, amounts[:, at:]), axis=1),
+        np.concatenate((offsets[: position + 1], offsets[position:] + release.nodes.size)),
+    )

@@ -6,13 +6,11 @@ need then. Asked by the cycle beside `Bookings.admits`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from scheduler.core.calendar.ends import NEVER
 from scheduler.core.inputs.jobs import Ask
-from scheduler.core.quota.accounts import Accounts, Totals, usage_group
+from scheduler.core.quota.accounts import Accounts, usage_group
 from scheduler.core.timeline.bookings import Booked
 
 
@@ -44,7 +42,7 @@ class Pledges:
         self._accounts = accounts
         self._uses = uses
         self._pledges: list[Pledge] = []
-        self._ended: dict[tuple[float, str], tuple[int, Totals]] = {}
+        self._then: dict[tuple[float, str], _Then] = {}
 
     def pledge(self, booked: Booked, ask: Ask, flavor: str) -> None:
         """Keep what the booked job needs."""
@@ -58,16 +56,16 @@ class Pledges:
             return now
         active = [*self._uses, *(pledge.use for pledge in self._pledges)]
         ending = sorted((u for u in active if u.flavor == flavor), key=lambda u: u.until)
-        counted = [pledge.use for pledge in self._pledges if pledge.use.flavor == flavor]
-        with self._counted(counted):
-            for use in ending:
-                if use.until == NEVER:
-                    return None
-                gone = replace(use, gpus=-use.gpus)
-                counted.append(gone)
-                self._accounts.add(gone.ask, gone.flavor, gone.gpus)
-                if gpus <= self._accounts.room(ask, flavor):
-                    return max(now, use.until)
+        then = self._accounts.branch()
+        for pledge in self._pledges:
+            if pledge.use.flavor == flavor:
+                then.add(pledge.use.ask, flavor, pledge.use.gpus)
+        for use in ending:
+            if use.until == NEVER:
+                return None
+            then.add(use.ask, flavor, -use.gpus)
+            if gpus <= then.room(ask, flavor):
+                return max(now, use.until)
         return None
 
     def broken_by(self, start: Use) -> Booked | None:
@@ -83,41 +81,37 @@ class Pledges:
 
     def _all_fit_now(self, start: Use, pledges: list[Pledge]) -> bool:
         """The cheap sufficient check: everything at once, beside all that runs now."""
-        counted = [start]
-        with self._counted(counted):
-            for pledge in pledges:
-                use = pledge.use
-                if use.gpus > self._accounts.room(use.ask, use.flavor):
-                    return False
-                # Undone with the rest when the context closes.
-                counted.append(use)
-                self._accounts.add(use.ask, use.flavor, use.gpus)
-        return True
+        uses = (start, *(pledge.use for pledge in pledges))
+        return self._accounts.hold((use.ask, use.flavor, use.gpus) for use in uses)
 
     def _fits_then(self, start: Use, pledge: Pledge, before: list[Pledge]) -> bool:
         """The exact check, at the pledge's own time."""
         moment = pledge.booked.claim.start
+        then = self._accounts_at(moment, start.flavor)
         active = [p.use for p in before if p.booked.claim.start <= moment < p.use.until]
-        gone = self._ended_by(moment, start.flavor)
-        with self._accounts.without(gone), self._counted([*active, start]):
-            return pledge.use.gpus <= self._accounts.room(pledge.use.ask, pledge.use.flavor)
+        with then.counted((use.ask, use.flavor, use.gpus) for use in (*active, start)):
+            return pledge.use.gpus <= then.room(pledge.use.ask, pledge.use.flavor)
 
-    def _ended_by(self, moment: float, flavor: str) -> Totals:
-        """GPUs per group of the jobs that have ended by then; uses added since are counted in."""
-        seen, totals = self._ended.get((moment, flavor), (0, {}))
-        for use in self._uses[seen:]:
-            if use.until <= moment and use.flavor == flavor:
-                group = usage_group(use.ask, flavor)
-                totals[group] = totals.get(group, 0) + use.gpus
-        self._ended[moment, flavor] = (len(self._uses), totals)
-        return totals
+    def _accounts_at(self, moment: float, flavor: str) -> Accounts:
+        """The accounts as they will be at a moment if only what runs now ran on."""
+        found = self._then.get((moment, flavor))
+        if found is None:
+            found = self._then[moment, flavor] = _Then(self._accounts.branch())
+        else:
+            found.accounts.catch_up(self._accounts.journal[found.entries :])
+        found.accounts.catch_up(
+            (usage_group(use.ask, flavor), -use.gpus)
+            for use in self._uses[found.uses :]
+            if use.until <= moment and use.flavor == flavor
+        )
+        found.entries, found.uses = len(self._accounts.journal), len(self._uses)
+        return found.accounts
 
-    @contextmanager
-    def _counted(self, uses: list[Use]) -> Iterator[None]:
-        for use in uses:
-            self._accounts.add(use.ask, use.flavor, use.gpus)
-        try:
-            yield
-        finally:
-            for use in reversed(uses):
-                self._accounts.add(use.ask, use.flavor, -use.gpus)
+
+@dataclass(slots=True)
+class _Then:
+    """Accounts at a later moment, true up to so many journal entries and uses."""
+
+    accounts: Accounts
+    entries: int = 0
+    uses: int = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.inputs.cluster import NODE_LEVEL, Flavor, Node
+from scheduler.core.inputs.cluster import NODE_LEVEL, Flavor, Node, OutCause
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -46,7 +46,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """The nodes of one flavor. Matrices are (4, nodes): GPUs, CPU millis, memory MiB, pods."""
+    """The nodes of one flavor. Matrices are (4, nodes): GPUs, CPU millis, memory MiB, pods.
+
+    Nodes that are in take any job; suspects, of those that are out, take jobs of one node.
+    """
 
     flavor: Flavor
     nodes: tuple[Node, ...]
@@ -56,6 +59,7 @@ class Grid:
     inventory: Ints
     foreign: Ints
     is_in: Bools
+    is_suspect: Bools
 
     @property
     def size(self) -> int:
@@ -88,7 +92,8 @@ def patched(grid: Grid, changed: Sequence[Node]) -> Grid:
     """The grid with some of its nodes replaced by others of the same name, flavor and domains."""
     nodes = list(grid.nodes)
     capacity, inventory = grid.capacity.copy(), grid.inventory.copy()
-    foreign, is_in = grid.foreign.copy(), grid.is_in.copy()
+    foreign = grid.foreign.copy()
+    is_in, is_suspect = grid.is_in.copy(), grid.is_suspect.copy()
     for node in changed:
         place = grid.index[node.name]
         nodes[place] = node
@@ -96,7 +101,7 @@ def patched(grid: Grid, changed: Sequence[Node]) -> Grid:
         inventory[:, place] = capacity[:, place]
         inventory[GPUS, place] = _inventory_gpus(node)
         foreign[:, place] = node.foreign.as_tuple()
-        is_in[place] = not node.outs
+        is_in[place], is_suspect[place] = not node.outs, _is_suspect(node)
     return replace(
         grid,
         nodes=tuple(nodes),
@@ -104,7 +109,12 @@ def patched(grid: Grid, changed: Sequence[Node]) -> Grid:
         inventory=inventory,
         foreign=foreign,
         is_in=is_in,
+        is_suspect=is_suspect,
     )
+
+
+def _is_suspect(node: Node) -> bool:
+    return node.outs == (OutCause.SUSPECT,)
 
 
 def _inventory_gpus(node: Node) -> int:
@@ -137,6 +147,7 @@ def build_grid(flavor: Flavor, nodes: Iterable[Node], levels: Sequence[str]) -> 
         inventory=inventory,
         foreign=_matrix([node.foreign.as_tuple() for node in members]),
         is_in=np.array([not node.outs for node in members], dtype=np.bool_),
+        is_suspect=np.array([_is_suspect(node) for node in members], dtype=np.bool_),
     )
 
 
