@@ -6,7 +6,7 @@ The manifests are pure functions of `NamespaceWanted`, so that drift can be comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -68,6 +68,39 @@ def limit_range_manifest(wanted: NamespaceWanted) -> dict[str, Any]:
     return _namespaced(wanted, "LimitRange", {"limits": [limit]})
 
 
+def policy_manifest(wanted: NamespaceWanted) -> dict[str, Any]:
+    """The NetworkPolicy: in come pods of the same namespace alone; out, to these, to DNS, to Muster's web process
+    (nothing else in its namespace), and to what is not in the cluster; never to the machines' metadata service."""
+    each_other = [{"podSelector": {}}]
+    spec = {
+        "podSelector": {},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": each_other}],
+        "egress": [
+            {"to": each_other},
+            {"ports": [{"protocol": name, "port": DNS_PORT} for name in ("UDP", "TCP")]},
+            {"to": [_MUSTER], "ports": [{"protocol": "TCP", "port": WEB_PORT}]},
+            {"to": [{"ipBlock": block} for block in _OUTSIDE]},
+        ],
+    }
+    return {**_namespaced(wanted, "NetworkPolicy", spec), "apiVersion": "networking.k8s.io/v1"}
+
+
+DNS_PORT, WEB_PORT = 53, 8000
+_MUSTER = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "muster-system"}},
+    "podSelector": {
+        "matchLabels": {"app.kubernetes.io/name": "muster", "app.kubernetes.io/component": "web"}
+    },
+}
+# Data, registries and licences live at addresses that only the tenant knows. Link-local is where clouds serve
+# the machine's own credentials.
+_OUTSIDE = (
+    {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]},
+    {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128"]},
+)
+
+
 def _namespaced(wanted: NamespaceWanted, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
@@ -81,32 +114,62 @@ def _namespaced(wanted: NamespaceWanted, kind: str, spec: dict[str, Any]) -> dic
     }
 
 
+_COLLECTIONS: tuple[tuple[str, Callable[[NamespaceWanted], dict[str, Any]]], ...] = (
+    ("resourcequotas", quota_manifest),
+    ("limitranges", limit_range_manifest),
+    ("networkpolicies", policy_manifest),
+)
+
+
 def _path(name: str, collection: str = "") -> str:
-    path = f"/api/v1/namespaces/{quote(name, safe='')}"
+    group = "apis/networking.k8s.io/v1" if collection == "networkpolicies" else "api/v1"
+    path = f"/{group}/namespaces/{quote(name, safe='')}"
     return f"{path}/{collection}/{OBJECT_NAME}" if collection else path
 
 
 async def apply_namespace(connection: Connection, wanted: NamespaceWanted) -> None:
-    """Make the namespace, its quota and its limit range as wanted, in that order."""
+    """Make the namespace, its quota, its limit range and its network policy as wanted, in that order."""
     await connection.apply(_path(wanted.name), namespace_manifest(wanted), FIELD_MANAGER)
-    for path, manifest in (
-        (_path(wanted.name, "resourcequotas"), quota_manifest(wanted)),
-        (_path(wanted.name, "limitranges"), limit_range_manifest(wanted)),
-    ):
-        await connection.apply(path, manifest, FIELD_MANAGER)
+    for collection, manifest in _COLLECTIONS:
+        await connection.apply(_path(wanted.name, collection), manifest(wanted), FIELD_MANAGER)
 
 
 async def read_drift(connection: Connection, wanted: NamespaceWanted) -> tuple[str, ...]:
     """What differs from `wanted`, in words; empty when all is as it should be."""
     try:
         namespace = await connection.get(_path(wanted.name))
-        quota = await connection.get(_path(wanted.name, "resourcequotas"))
+        found = [await connection.get(_path(wanted.name, name)) for name, _ in _COLLECTIONS]
     except NotFound as error:
         return (error.message,)
+    quota, limits, policy = (each.get("spec") or {} for each in found)
     return (
         *_label_drift(namespace["metadata"].get("labels") or {}, namespace_manifest(wanted)),
-        *_quota_drift(quota["spec"].get("hard") or {}, quota_manifest(wanted)["spec"]["hard"]),
+        *_quota_drift(quota.get("hard") or {}, quota_manifest(wanted)["spec"]["hard"]),
+        *_spec_drift("limit range", limits, limit_range_manifest(wanted)),
+        *_spec_drift("network policy", policy, policy_manifest(wanted)),
     )
+
+
+def _spec_drift(what: str, found: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[str]:
+    """Which of our top-level fields do not hold what we put there; what the server adds is none."""
+    wanted = manifest["spec"]
+    return [
+        f"{what} {name}: changed" for name in wanted if not _holds(found.get(name), wanted[name])
+    ]
+
+
+def _holds(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(
+            _holds(found.get(k), v) for k, v in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(map(_holds, found, wanted))
+        )
+    return bool(found == wanted)
 
 
 def _label_drift(found: Mapping[str, str], manifest: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Verbs on nodes: read, cordon, uncordon, taint. Called by scheduler.reconcile.
+"""Verbs on nodes: read, cordon, uncordon, taint, label. Called by scheduler.reconcile.
 
 The list of taints can only be replaced whole, and other controllers edit it too: it is read,
 edited and written with the version that was read, and read again when that version is stale.
@@ -6,16 +6,18 @@ edited and written with the version that was read, and read again when that vers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from scheduler.kube.connection import Connection
 from scheduler.kube.errors import Conflict
 from scheduler.kube.parse import parse_node
-from scheduler.kube.seen import NodeSeen, TaintSeen
+from scheduler.kube.seen import OUR_PREFIX, NodeSeen, TaintSeen
 
 TRIES = 5
+# NoSchedule, with the party that wants the node out as its value.
+OUT_TAINT = f"{OUR_PREFIX}out"
 
 
 def _path(name: str) -> str:
@@ -31,6 +33,21 @@ async def set_cordon(connection: Connection, name: str, *, unschedulable: bool) 
     """Cordon or uncordon; repeating it changes nothing."""
     body = {"spec": {"unschedulable": unschedulable}}
     return parse_node(await connection.merge_patch(_path(name), body))
+
+
+async def set_labels(
+    connection: Connection, name: str, labels: Mapping[str, str | None]
+) -> NodeSeen:
+    """Set labels; None takes one off. All others stay."""
+    body = {"metadata": {"labels": dict(labels)}}
+    return parse_node(await connection.merge_patch(_path(name), body))
+
+
+async def set_out_taint(connection: Connection, name: str, value: str) -> NodeSeen:
+    """Put our own taint on with that value, or, with an empty one, take it off."""
+    if value:
+        return await add_taint(connection, name, TaintSeen(OUT_TAINT, value, "NoSchedule"))
+    return await remove_taint(connection, name, OUT_TAINT, "NoSchedule")
 
 
 async def add_taint(connection: Connection, name: str, taint: TaintSeen) -> NodeSeen:

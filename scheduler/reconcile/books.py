@@ -13,6 +13,7 @@ from controlplane.common import log
 from queues.models import Cluster, Flavor, Level, Placement
 from scheduler.kube.namespaces import NamespaceWanted
 from scheduler.logstore import LogStore
+from scheduler.reconcile.drift import DriftBook
 from scheduler.reconcile.ends import WELL, NodeStanding, Stop
 from scheduler.reconcile.ledger import AttemptLife, Ledger
 from scheduler.reconcile.node_rows import FlavorRule, Policy
@@ -21,6 +22,7 @@ from scheduler.reconcile.placements import RowChanges
 from scheduler.reconcile.tenants import namespaces_wanted
 from scheduler.reconcile.view import AttemptKey, ClusterView
 from scheduler.reconcile.wanted import log_key
+from scheduler.reconcile.wishes import WishBook
 from scheduler.reconcile.writing import write_rows
 from tenants.models import Tenant
 
@@ -51,6 +53,8 @@ class Books:
     ledger: Ledger
     nodes: NodeBook
     foreign: ForeignBook
+    wishes: WishBook
+    drift: DriftBook
     policy: Policy = field(default_factory=lambda: Policy("observe"))
     namespaces: dict[str, NamespaceWanted] = field(default_factory=dict)
     dues: dict[AttemptKey, datetime] = field(default_factory=dict)
@@ -71,6 +75,8 @@ class Books:
             Ledger(cluster.pk),
             NodeBook(cluster),
             ForeignBook(cluster),
+            WishBook(cluster),
+            DriftBook(cluster),
         )
 
     def load(self) -> None:
@@ -78,6 +84,8 @@ class Books:
         self.changes = RowChanges()
         self.ledger.load()
         self.nodes.load()
+        self.wishes.load()
+        self.drift.forget()
         self.load_policy()
         self.foreign.load()
         self.kept_logs = {

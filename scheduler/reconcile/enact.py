@@ -24,14 +24,15 @@ from scheduler.kube.errors import (
     Unavailable,
 )
 from scheduler.kube.manifests import NOTICE_ANNOTATION
-from scheduler.kube.namespaces import NamespaceWanted, apply_namespace
-from scheduler.kube.nodes import set_cordon
+from scheduler.kube.namespaces import NamespaceWanted, apply_namespace, read_drift
+from scheduler.kube.nodes import set_cordon, set_labels, set_out_taint
 from scheduler.kube.pods import (
     PodKey,
     annotate_pod,
     bind_pod,
     create_pod,
     delete_pod,
+    evict_pod,
     last_event,
 )
 from scheduler.kube.priorities import ensure_priority_class
@@ -55,9 +56,13 @@ from scheduler.reconcile.wanted import (
     CheckStart,
     Cordon,
     Delete,
+    Evict,
     KeepLog,
+    LabelNode,
     Notify,
+    OfNode,
     RemoveObjects,
+    TaintNode,
 )
 
 logger = logging.getLogger(__name__)
@@ -79,17 +84,17 @@ def identity_of(order: Order) -> tuple[str, object]:
             return "start", key
         case RemoveObjects(key=key) | CheckStart(key=key):
             return type(order).__name__, key
-        case Delete(pod=pod) | KeepLog(pod=pod) | Notify(pod=pod):
+        case Delete(pod=pod) | KeepLog(pod=pod) | Notify(pod=pod) | Evict(pod=pod):
             return type(order).__name__, pod.uid
-        case Cordon(node=node):
-            return "Cordon", node
+        case Cordon(node=node) | TaintNode(node=node) | LabelNode(node=node):
+            return type(order).__name__, node
     raise TypeError(f"not to be carried out: {order!r}")
 
 
 def again_after(order: Order) -> results.Result | None:
     """What makes the next tick look again at whatever the order was for."""
     match order:
-        case Cordon(node=node):
+        case Cordon(node=node) | TaintNode(node=node) | LabelNode(node=node) | Evict(node=node):
             return results.LookAtNode(node)
         case Delete(key=None):
             return None  # a leftover: the next full pass meets it again
@@ -167,8 +172,19 @@ class Enactor:
                 self.report(results.ObjectsRemoved(order.key))
             case CheckStart():
                 await self._check_start(order)
+            case Cordon() | TaintNode() | LabelNode() | Evict():
+                await self._do_to_node(order)
+
+    async def _do_to_node(self, order: OfNode) -> None:
+        match order:
             case Cordon(node=node, unschedulable=unschedulable):
                 await set_cordon(self.connection, node, unschedulable=unschedulable)
+            case TaintNode(node=node, value=value):
+                await set_out_taint(self.connection, node, value)
+            case LabelNode(node=node, labels=labels):
+                await set_labels(self.connection, node, dict(labels))
+            case Evict(pod=pod):
+                await evict_pod(self.connection, pod)
 
     async def mirror(self, wanted: NamespaceWanted) -> None:
         """Make a tenant's namespace as wanted; a refusal is told in the log, and tried again."""
@@ -178,6 +194,18 @@ class Enactor:
             await self._back_off(("namespace", wanted.name), error)
         else:
             self._failures.pop(("namespace", wanted.name), None)
+
+    async def inspect(self, wanted: NamespaceWanted) -> None:
+        """Compare a namespace that this process has made with what is wanted; changed, it is made again."""
+        try:
+            differences = await read_drift(self.connection, wanted)
+        except KubeError as error:
+            logger.info("namespace %s cannot be read: %s", wanted.name, error)
+            return
+        if differences:
+            logger.warning("namespace %s was changed: %s", wanted.name, "; ".join(differences))
+            self.applied.pop(wanted.name, None)
+        self.report(results.NamespaceRead(wanted.name, differences))
 
     async def ensure_namespace(self, wanted: NamespaceWanted) -> None:
         """Make a tenant's namespace as wanted, unless this process has done so."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduler.core.inputs.cluster import OutCause
+from scheduler.kube.nodes import OUT_TAINT
 from scheduler.kube.seen import NodeSeen, PodSeen, TaintSeen
 
 # A GPU on the PCI bus, whatever Kubernetes is told of it: NFD's labels for NVIDIA and AMD.
@@ -20,12 +21,13 @@ PCI_LABELS = (
     "feature.node.kubernetes.io/pci-1002.present",
     "feature.node.kubernetes.io/pci-0380_1002.present",
 )
-# The node controller's own marks for what other columns say already.
+# The node controller's marks, and ours, for what other columns say already.
 MARKS = frozenset(
     {
         "node.kubernetes.io/unschedulable",
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
+        OUT_TAINT,
     }
 )
 

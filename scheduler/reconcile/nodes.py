@@ -7,7 +7,7 @@ so that an unchanged cluster costs no statement.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,6 @@ from queues.services.catalogue import NodeSizes, record_node_sizes, record_outsi
 from scheduler.kube.seen import NodeSeen, PodSeen
 from scheduler.models import ForeignPod, Node
 from scheduler.reconcile.node_rows import Policy, columns_of, gpus_of
-from scheduler.reconcile.wanted import Cordon
 
 NAMESPACE_PREFIX = "muster-"
 # SQLite takes 32,766 variables in a statement; a node has some twenty columns.
@@ -31,35 +30,17 @@ OBSERVED_COLUMNS = (
 
 
 @dataclass(slots=True)
-class _Known:
-    """What a node's row says: `columns` as observed, and the cordon that people want."""
-
-    columns: dict[str, Any]
-    cordon_wanted: bool | None
-
-
-@dataclass(slots=True)
 class NodeBook:
     """The node rows of one cluster."""
 
     cluster: Cluster
-    _known: dict[str, _Known] = field(default_factory=dict)
+    _known: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def load(self) -> None:
         """Read all rows again."""
         self._known = {
-            row.name: _Known(_columns_of_row(row), row.cordon_wanted)
-            for row in Node.objects.filter(cluster=self.cluster)
+            row.name: _columns_of_row(row) for row in Node.objects.filter(cluster=self.cluster)
         }
-
-    def reload_wishes(self, names: Collection[str] | None = None) -> None:
-        """Read again what people want of these nodes (of all, without names)."""
-        rows = Node.objects.filter(cluster=self.cluster)
-        if names is not None:
-            rows = rows.filter(name__in=names)
-        for name, wish in rows.values_list("name", "cordon_wanted"):
-            if name in self._known:
-                self._known[name].cordon_wanted = wish
 
     def names(self) -> set[str]:
         """Nodes that the rows say exist."""
@@ -83,9 +64,9 @@ class NodeBook:
                 continue
             columns = columns_of(node, policy)
             known = self._known.get(name)
-            if known is not None and known.columns == columns:
+            if known == columns:
                 continue
-            if known is not None and _has_rebooted(known.columns, columns):
+            if known is not None and _has_rebooted(known, columns):
                 rebooted.add(name)
             changed[name] = columns
         self._store(changed, now)
@@ -96,7 +77,7 @@ class NodeBook:
 
     def _exists(self, name: str) -> bool:
         known = self._known.get(name)
-        return known is not None and known.columns["gone_at"] is None
+        return known is not None and known["gone_at"] is None
 
     def _store(self, changed: Mapping[str, dict[str, Any]], now: datetime) -> None:
         """One statement for all of them; what people want of a node is left as it is."""
@@ -117,8 +98,7 @@ class NodeBook:
             ],
         )
         for name, columns in changed.items():
-            known = self._known.get(name)
-            self._known[name] = _Known(columns, known.cordon_wanted if known else None)
+            self._known[name] = columns
             log.record(self._event("node.changed", name, now, _told(columns)))
 
     def _store_gone(self, names: list[str], now: datetime) -> None:
@@ -128,47 +108,21 @@ class NodeBook:
             gone_at=now, observed_at=now
         )
         for name in names:
-            self._known[name].columns["gone_at"] = now
+            self._known[name]["gone_at"] = now
             log.record(self._event("node.gone", name, now, {}))
 
     def _write_sizes(self, now: datetime) -> None:
         sizes: dict[int, NodeSizes] = {}
-        for known in self._known.values():
-            columns = known.columns
+        for columns in self._known.values():
             flavor = columns["flavor_id"]
             if flavor is not None and columns["gone_at"] is None:
                 sizes[flavor] = _larger(sizes.get(flavor), columns)
         record_node_sizes(self.cluster, sizes, now)
 
-    def cordons(self, names: Iterable[str], seen: Mapping[str, NodeSeen]) -> list[Cordon]:
-        """Where Kubernetes does not agree with what people want."""
-        actions = []
-        for name in names:
-            known, node = self._known.get(name), seen.get(name)
-            if known is None or node is None or known.cordon_wanted is None:
-                continue
-            if node.unschedulable != known.cordon_wanted:
-                actions.append(Cordon(name, known.cordon_wanted))
-        return actions
-
-    def fulfil_uncordons(self, names: Iterable[str], seen: Mapping[str, NodeSeen]) -> None:
-        """An uncordon that has come true is no lasting wish: others may cordon the node later."""
-        for name in names:
-            known, node = self._known.get(name), seen.get(name)
-            if known and node and known.cordon_wanted is False and not node.unschedulable:
-                Node.objects.filter(cluster=self.cluster, name=name, cordon_wanted=False).update(
-                    cordon_wanted=None
-                )
-                known.cordon_wanted = None
-
     def flavor_of(self, name: str) -> int | None:
         """The flavor's id of a node; None when it has none, or is not known."""
         known = self._known.get(name)
-        return None if known is None else known.columns["flavor_id"]
-
-    def with_wishes(self) -> list[str]:
-        """Nodes of which people want something."""
-        return [name for name, known in self._known.items() if known.cordon_wanted is not None]
+        return None if known is None else known["flavor_id"]
 
     def _event(self, kind: str, name: str, now: datetime, numbers: dict[str, Any]) -> log.NewEvent:
         return log.NewEvent(

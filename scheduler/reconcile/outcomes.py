@@ -40,6 +40,9 @@ def take_results(
         if isinstance(result, results.LookAtNode):
             nodes.add(result.node)
             continue
+        if isinstance(result, results.NamespaceRead):
+            books.drift.namespaces[result.name] = result.differences
+            continue
         keys.add(result.key)
         attempt = books.ledger.attempts.get(result.key)
         if attempt is not None:
@@ -47,7 +50,7 @@ def take_results(
     return keys, nodes
 
 
-def _take(books: Books, attempt: AttemptLife, result: results.Result, now: datetime) -> None:
+def _take(books: Books, attempt: AttemptLife, result: results.OfAttempt, now: datetime) -> None:
     match result:
         case results.Launched():
             _launched(books, attempt, result, now)

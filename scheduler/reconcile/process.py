@@ -237,6 +237,8 @@ class ClusterProcess:
         for name, wanted in orders.namespaces.items():
             if self._enactor.applied.get(name) != wanted:
                 self._begin(("namespace", name), partial(self._enactor.mirror, wanted))
+            elif orders.inspect:
+                self._begin(("inspect", name), partial(self._enactor.inspect, wanted))
 
     def _begin(self, identity: Identity, work: Callable[[], Coroutine[None, None, None]]) -> None:
         if identity in self._under_way:

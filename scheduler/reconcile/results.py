@@ -77,6 +77,13 @@ class LookAtNode:
     node: str
 
 
-Result = (
-    Launched | Bound | DeleteSent | LogKept | StartChecked | ObjectsRemoved | Again | LookAtNode
-)
+@dataclass(frozen=True, slots=True)
+class NamespaceRead:
+    """A tenant's namespace was compared with what is wanted: what differed, in words."""
+
+    name: str
+    differences: tuple[str, ...]
+
+
+OfAttempt = Launched | Bound | DeleteSent | LogKept | StartChecked | ObjectsRemoved | Again
+Result = OfAttempt | LookAtNode | NamespaceRead

@@ -7,7 +7,7 @@ changed nothing: its caller gives the results again, and the rows are read anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -20,9 +20,16 @@ from scheduler.kube.seen import NodeSeen, PodSeen
 from scheduler.kube.watching import Observation, Standing, WatchState
 from scheduler.models import ClusterState
 from scheduler.reconcile.books import ACTOR, Books
+from scheduler.reconcile.drift import (
+    CHECK_SECONDS,
+    changed_namespaces,
+    overfull_nodes,
+    pod_drift,
+    wrong_seats,
+)
 from scheduler.reconcile.ends import Stop
 from scheduler.reconcile.ledger import AttemptLife
-from scheduler.reconcile.node_rows import Policy
+from scheduler.reconcile.node_rows import Policy, is_managed
 from scheduler.reconcile.orders import LaunchOrder, launch_orders
 from scheduler.reconcile.outcomes import take_results
 from scheduler.reconcile.placements import take_pods
@@ -66,13 +73,15 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What to do now. `due`: when to tick again at the latest; `more`: at once."""
+    """What to do now. `due`: when to tick again at the latest; `more`: at once. `inspect`: compare the
+    namespaces with what is wanted."""
 
     actions: tuple[Action | LaunchOrder, ...]
     namespaces: Mapping[str, NamespaceWanted]
     policy: Policy
     due: datetime
     more: bool
+    inspect: bool = False
 
 
 @dataclass(slots=True)
@@ -200,7 +209,7 @@ class Ticker:
             self.strangers.forget(concerned)
             self._keys.update(dict.fromkeys(concerned))
         if nodes:
-            self.books.nodes.reload_wishes(nodes)
+            self.books.wishes.load(nodes)
             self._nodes |= nodes
 
     def _reload_policy(self) -> None:
@@ -221,7 +230,8 @@ class Ticker:
         if not books.view.synced:
             # Nothing may be concluded from what has not been listed whole.
             return self._orders([], now)
-        if self._full_pass_at is None or now >= self._full_pass_at:
+        inspect = self._full_pass_at is None or now >= self._full_pass_at
+        if inspect:
             self._begin_full_pass(now)
         changes = books.view.take_changes(MOST_CHANGES)
         actions: list[Action | LaunchOrder] = [*self._take_nodes(changes, now)]
@@ -229,15 +239,37 @@ class Ticker:
         actions += self._take_attempts(now, busy)
         actions += self._take_strangers(changes, now)
         books.foreign.count_use(books.nodes, now)
-        return self._orders(actions, now)
+        self._compare(now)
+        return replace(self._orders(actions, now), inspect=inspect)
+
+    def _compare(self, now: datetime) -> None:
+        """Find drift, in a tick that leaves nothing for the next."""
+        books, view = self.books, self.books.view
+        outstanding = view.changed_nodes or view.changed_pods or self._keys
+        if outstanding or not books.drift.is_due(now):
+            return
+        books.flush()
+        attempts = books.ledger.attempts
+        books.drift.take(
+            [
+                *pod_drift(view, attempts, self.strangers.known),
+                *overfull_nodes(view, books.policy),
+                *wrong_seats(books.cluster),
+                *changed_namespaces(books.drift.namespaces),
+                *books.wishes.unfulfilled(view.nodes, books.policy),
+            ],
+            now,
+        )
+        books.drift.prune(now)
 
     def _begin_full_pass(self, now: datetime) -> None:
         """Look at everything, and at rows of what is no longer there though nobody saw it go."""
         books = self.books
         self._full_pass_at = now + timedelta(seconds=FULL_PASS_SECONDS)
         self._keys.update(dict.fromkeys(books.ledger.attempts))
-        books.nodes.reload_wishes()
-        self._nodes |= set(books.nodes.with_wishes())
+        # Our taint goes with the last row that wanted it: nodes without a wish are looked at, too.
+        books.wishes.load()
+        self._nodes |= books.view.nodes.keys()
         books.view.changed_nodes |= books.nodes.names() - books.view.nodes.keys()
         gone = books.foreign.uids() - books.view.pods.keys()
         books.view.changed_pods.update(dict.fromkeys(gone))
@@ -253,8 +285,16 @@ class Ticker:
         self._nodes.clear()
         if not books.policy.may_act:
             return []
-        books.nodes.fulfil_uncordons(looked_at, books.view.nodes)
-        return [*books.nodes.cordons(looked_at, books.view.nodes)]
+        wishes, view = books.wishes, books.view
+        # Nodes that the cluster's selector leaves out are read-only.
+        looked_at = {
+            name
+            for name in looked_at & view.nodes.keys()
+            if is_managed(view.nodes[name], books.policy)
+        }
+        wishes.fulfil_uncordons(looked_at, view.nodes)
+        on_drained = {name: view.pods_on(name) for name in wishes.drained(looked_at)}
+        return [*wishes.actions(looked_at, view.nodes, on_drained)]
 
     def _take_attempts(
         self, now: datetime, busy: frozenset[AttemptKey]
@@ -353,6 +393,8 @@ class Ticker:
         waiting = view.synced and (view.changed_nodes or view.changed_pods or self._keys)
         dues = [self._full_pass_at or now + timedelta(seconds=FULL_PASS_SECONDS)]
         dues += books.dues.values()
+        if books.drift.checked_at is not None:
+            dues.append(books.drift.checked_at + timedelta(seconds=CHECK_SECONDS))
         return Orders(
             actions=tuple(actions),
             namespaces=books.namespaces if books.policy.may_act else {},

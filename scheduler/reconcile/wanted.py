@@ -109,7 +109,32 @@ class Cordon:
     unschedulable: bool
 
 
-Action = Launch | Bind | Delete | KeepLog | Notify | RemoveObjects | CheckStart | Cordon
+@dataclass(frozen=True, slots=True)
+class TaintNode:
+    """Put our taint on a node with this value (who wants it), or, empty, take it off."""
+
+    node: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNode:
+    """Give a node these labels; None takes one off."""
+
+    node: str
+    labels: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask for the end of somebody else's pod on a node that is drained, within its disruption budget."""
+
+    node: str
+    pod: PodKey
+
+
+OfNode = Cordon | TaintNode | LabelNode | Evict
+Action = Launch | Bind | Delete | KeepLog | Notify | RemoveObjects | CheckStart | OfNode
 
 
 @dataclass(frozen=True, slots=True)

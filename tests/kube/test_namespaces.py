@@ -9,6 +9,7 @@ from scheduler.kube.namespaces import (
     apply_namespace,
     limit_range_manifest,
     namespace_manifest,
+    policy_manifest,
     quota_manifest,
     read_drift,
 )
@@ -26,14 +27,15 @@ WANTED = NamespaceWanted("muster-a", "a", "restricted", {GPU: 512}, (GPU, "nvidi
 ATTEMPT = AttemptName("a", "muster-a", "job_01J", "jabcdefgh", 2)
 
 
-async def test_three_objects_are_applied_by_force() -> None:
+async def test_all_objects_are_applied_by_force() -> None:
     answer = json_answer({"metadata": {"uid": "u"}})
-    async with scripted_server(answer, answer, answer) as (script, connection):
+    async with scripted_server(*[answer] * 4) as (script, connection):
         await apply_namespace(connection, WANTED)
     assert [c.path for c in script.calls] == [
         "/api/v1/namespaces/muster-a",
         "/api/v1/namespaces/muster-a/resourcequotas/muster",
         "/api/v1/namespaces/muster-a/limitranges/muster",
+        "/apis/networking.k8s.io/v1/namespaces/muster-a/networkpolicies/muster",
     ]
     for call in script.calls:
         assert call.headers["Content-Type"] == "application/apply-patch+yaml"
@@ -68,14 +70,35 @@ async def test_drift_is_told_in_words() -> None:
     bad = json_answer({"metadata": {"labels": {**labels, "muster.dev/tenant": "b"}}})
     same = json_answer({"spec": {"hard": {"requests.nvidia.com/gpu": "512"}}})
     more = json_answer({"spec": {"hard": {"requests.nvidia.com/gpu": "600", "pods": "10"}}})
-    async with scripted_server(good, same, bad, more, "namespace missing") as (_, connection):
+    limits = json_answer(limit_range_manifest(WANTED))
+    policy = json_answer(policy_manifest(WANTED))
+    open_to_all = policy_manifest(WANTED)
+    open_to_all["spec"]["ingress"] = [{}]
+    async with scripted_server(
+        *(good, same, limits, policy),
+        *(bad, more, limits, json_answer(open_to_all)),
+        "namespace missing",
+    ) as (_, connection):
         assert await read_drift(connection, WANTED) == ()
-        label, pods, gpus = await read_drift(connection, WANTED)
+        label, pods, gpus, network = await read_drift(connection, WANTED)
         (missing,) = await read_drift(connection, WANTED)
     assert "'b', wanted 'a'" in label
     assert "pods" in pods
     assert "'600', wanted '512'" in gpus
+    assert network == "network policy ingress: changed"
     assert "not found" in missing
+
+
+def test_pods_reach_each_other_dns_and_muster_and_nothing_else_in_the_cluster() -> None:
+    spec = policy_manifest(WANTED)["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"from": [{"podSelector": {}}]}]
+    each_other, dns, muster, outside = spec["egress"]
+    assert each_other == {"to": [{"podSelector": {}}]}
+    assert {p["port"] for p in dns["ports"]} == {53}
+    (to,) = muster["to"]
+    assert to["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "web"
+    assert "169.254.0.0/16" in outside["to"][0]["ipBlock"]["except"]
 
 
 async def test_missing_right_is_not_drift() -> None:
