@@ -31,7 +31,11 @@ STATE_OF_CAUSE: Mapping[str, str] = {
     "taint": "cordoned",
 }
 # What a cordon of ours is, by who wants it most.
-CAUSE_OF_CORDON: Mapping[str, str] = {"window": "window", "health": "unhealthy"}
+CAUSE_OF_CORDON: Mapping[str, str] = {
+    "window": "window",
+    "health": "unhealthy",
+    "drain": "draining",
+}
 # States in which a node takes jobs.
 IN_STATES = frozenset({"free", "used"})
 

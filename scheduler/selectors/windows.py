@@ -20,6 +20,7 @@ from queues.selectors.queues import queues_visible_to
 from scheduler.core.inputs.cluster import Crossing as CoreCrossing
 from scheduler.core.inputs.cluster import Window
 from scheduler.core.inputs.cluster import WindowKind as CoreKind
+from scheduler.maintenance.ics import CalendarEvent, calendar_text
 from scheduler.maintenance.recurrence import Recurrence, Span
 from scheduler.maintenance.selection import NodeLooks, selector_of
 from scheduler.models import MaintenanceWindow, Node, Occurrence, OccurrenceState, WindowKind
@@ -34,6 +35,7 @@ MOST_SPANS = 400
 HORIZON = timedelta(days=366)
 # States after which an occurrence keeps nobody off.
 ENDED = frozenset({OccurrenceState.OVER, OccurrenceState.CANCELLED})
+BEFORE_DRAINING = frozenset({OccurrenceState.PLANNED, OccurrenceState.NOTICED})
 _STEPS = ("noticed_at", "draining_at", "empty_at", "opened_at", "checking_at", "over_at")
 
 
@@ -53,7 +55,7 @@ def windows_of(cluster: Cluster, now: datetime, horizon: timedelta = HORIZON) ->
         for span in spans_of(row, now, now + horizon):
             occurrence = known.get((row.pk, span.starts_at))
             if occurrence is None or occurrence.state not in ENDED:
-                found.append(_window(row, span, _all_nodes(nodes, occurrence)))
+                found.append(_window(row, span, _all_nodes(nodes, occurrence), occurrence))
     return tuple(sorted(found, key=lambda window: (window.starts_at, window.id)))
 
 
@@ -101,7 +103,15 @@ def _all_nodes(now: frozenset[str], occurrence: Occurrence | None) -> frozenset[
     return now | frozenset(occurrence.nodes) if occurrence else now
 
 
-def _window(row: MaintenanceWindow, span: Span, nodes: frozenset[str]) -> Window:
+def _crossing(row: MaintenanceWindow, occurrence: Occurrence | None) -> CoreCrossing:
+    """Once the nodes drain nobody is placed across the start any more: who has left would come straight back."""
+    drains = occurrence is not None and occurrence.state not in BEFORE_DRAINING
+    return CoreCrossing.NEVER if drains else CoreCrossing(row.crossing)
+
+
+def _window(
+    row: MaintenanceWindow, span: Span, nodes: frozenset[str], occurrence: Occurrence | None
+) -> Window:
     admits: Mapping[str, Sequence[str]] = row.admits or {}
     reserved = row.kind == WindowKind.RESERVED
     return Window(
@@ -110,7 +120,7 @@ def _window(row: MaintenanceWindow, span: Span, nodes: frozenset[str]) -> Window
         ends_at=span.ends_at.timestamp(),
         nodes=nodes,
         kind=CoreKind(row.kind),
-        crossing=CoreCrossing(row.crossing),
+        crossing=_crossing(row, occurrence),
         admits_tenants=frozenset(admits.get("tenants", ())),
         admits_queues=frozenset(map(_planner_name, admits.get("queues", ()))),
         admits_jobs=frozenset(admits.get("jobs", ())),
@@ -260,3 +270,59 @@ def _admits_seen(actor: Actor, rows: Iterable[MaintenanceWindow]) -> _Seen:
 
 def _values(rows: "QuerySet[Any]", name: str) -> frozenset[str]:
     return frozenset(rows.values_list(name, flat=True))
+
+
+# --- the calendar feed ---
+
+FEED_PAST = timedelta(days=30)
+
+
+def calendar_of(actor: Actor, cluster: str, address: str, now: datetime) -> str:
+    """All occurrences of the last 30 days and the next year as an iCalendar file; of one cluster where named."""
+    rows = windows_visible_to(actor).order_by("pk")
+    if cluster:
+        rows = rows.filter(cluster__name=cluster)
+    found = list(rows)
+    stored = _stored_occurrences(found)
+    events = [
+        event for row in found for event in _calendar_events(row, stored[row.pk], address, now)
+    ]
+    return calendar_text("Muster", sorted(events, key=lambda event: (event.starts_at, event.uid)))
+
+
+def _calendar_events(
+    row: MaintenanceWindow, stored: Sequence[Occurrence], address: str, now: datetime
+) -> list[CalendarEvent]:
+    """Those that the rule says, with the times and states of those that have rows."""
+    spans = {span.starts_at: span for span in spans_of(row, now - FEED_PAST, now + HORIZON)}
+    states = {each.starts_at: each.state for each in stored}
+    for each in stored:
+        if each.ends_at > now - FEED_PAST:
+            spans[each.starts_at] = Span(each.starts_at, each.ends_at)
+    cancelled = OccurrenceState.CANCELLED
+    return [
+        CalendarEvent(
+            uid=f"window-{row.pk}-{at:%Y%m%dT%H%M%SZ}@muster",
+            starts_at=at,
+            ends_at=spans[at].ends_at,
+            summary=row.title,
+            description=_description(row),
+            location=row.cluster.name,
+            changed_at=row.cancelled_at or row.changed_at,
+            sequence=row.version - 1,
+            cancelled=states.get(at) == cancelled
+            or (row.cancelled_at is not None and at >= row.cancelled_at),
+            url=f"{address}?window={row.pk}",
+        )
+        for at in sorted(spans)
+    ]
+
+
+def _description(row: MaintenanceWindow) -> str:
+    """What is meant, without whom a reservation admits."""
+    nodes = row.nodes
+    named = [f"{domain['level']} {domain['name']}" for domain in nodes.get("domains") or ()]
+    named += list(nodes.get("names") or ())[:20]
+    named += [f"{key}={value}" for key, value in sorted((nodes.get("labels") or {}).items())]
+    named += [nodes["flavor"]] if nodes.get("flavor") else []
+    return f"{row.get_kind_display()}: {', '.join(named)}"

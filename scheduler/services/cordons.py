@@ -14,6 +14,8 @@ from scheduler.models import Cordon, CordonSource, Node
 
 # The one that speaks for a node that several want out.
 WEIGHT = {CordonSource.OPERATOR: 0, CordonSource.HEALTH: 1, CordonSource.WINDOW: 2}
+DRAIN_KEY = "drain"
+LONGEST_REASON = 1000
 COLUMNS = ("cordon_wanted", "cordon_reason", "cordon_by", "cordon_since", "cordon_source")
 
 
@@ -138,8 +140,15 @@ def _cordons(nodes: Iterable[Node]) -> list[Cordon]:
     return list(Cordon.objects.filter(node__in=[node.pk for node in nodes]))
 
 
-def _weight(cordon: Cordon) -> tuple[int, datetime, str]:
-    return WEIGHT[CordonSource(cordon.source)], cordon.since, cordon.key
+def _weight(cordon: Cordon) -> tuple[int, bool, datetime, str]:
+    is_drain = cordon.key == DRAIN_KEY
+    return WEIGHT[CordonSource(cordon.source)], not is_drain, cordon.since, cordon.key
+
+
+def _spoken(cordon: Cordon) -> str:
+    """Whose cordon it is, as the node's column says it: a drain is an operator's, and more than a cordon."""
+    is_drain = cordon.source == CordonSource.OPERATOR and cordon.key == DRAIN_KEY
+    return DRAIN_KEY if is_drain else cordon.source
 
 
 def _says(cordon: Cordon | None) -> dict[str, object] | None:
@@ -165,7 +174,7 @@ def _speak(nodes: Sequence[Node], found: Iterable[int] = ()) -> None:
             node.cordon_reason = node.cordon_by = node.cordon_source = ""
             node.cordon_since = None
         else:
-            node.cordon_wanted, node.cordon_source = True, speaker.source
+            node.cordon_wanted, node.cordon_source = True, _spoken(speaker)
             node.cordon_reason, node.cordon_by = speaker.reason, speaker.by
             node.cordon_since = speaker.since
     Node.objects.bulk_update(nodes, COLUMNS, batch_size=500)

@@ -11,11 +11,10 @@ from controlplane.common import log
 from controlplane.common.errors import FieldError, InvalidError, NotVisibleError
 from queues.models import Cluster
 from scheduler.models import CordonSource, Node
-from scheduler.services.cordons import free_by_operator, set_cordon
+from scheduler.services.cordons import LONGEST_REASON, free_by_operator, set_cordon
+from scheduler.services.drains import end_drains
 from tenants.access import Actor, Right, require
 from tenants.services.audit import Change, write_audit
-
-LONGEST_REASON = 1000
 
 
 def cordon_node(actor: Actor, node: Node, reason: str, now: datetime) -> Node:
@@ -31,13 +30,14 @@ def cordon_node(actor: Actor, node: Node, reason: str, now: datetime) -> Node:
 
 
 def uncordon_node(actor: Actor, node: Node, reason: str, now: datetime) -> Node:
-    """Lift the operator's cordon, whoever of them set it, and one that was set outside Muster.
+    """Lift the operator's cordon, whoever of them set it, and one that was set outside Muster. Ends a drain.
 
     What maintenance windows and health rules want stays: `cordons_of` names it. Raises as `cordon_node`.
     """
     require(actor, Right.OPERATE_NODES)
     reason = checked_reason(reason)
     with log.writing():
+        end_drains([node], actor.name, now)
         free_by_operator(node, reason=reason, by=actor.name, now=now)
         return _audited(actor, node, "node.uncordoned", reason, now)
 
