@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queues.models import Estimate, Verdict
+from scheduler.core.outputs import Booking
 from scheduler.core.reasons import Reason
+from scheduler.models import Booking as BookingRow
 
 Json = dict[str, Any]
 
@@ -27,22 +29,36 @@ class SpokenVerdict:
 
 @dataclass(slots=True)
 class Spoken:
-    """verdicts by class key; estimated starts by job, in seconds since the epoch."""
+    """verdicts by class key; estimated starts by job, in seconds since the epoch; bookings by job."""
 
     verdicts: dict[str, SpokenVerdict] = field(default_factory=dict)
     estimates: dict[str, float] = field(default_factory=dict)
+    bookings: dict[str, Booking] = field(default_factory=dict)
 
 
 def read_spoken(cluster_id: int) -> Spoken:
     """Read it back from the rows of a cluster."""
     verdicts = Verdict.objects.filter(cluster_id=cluster_id)
     estimates = Estimate.objects.filter(job__queue__cluster_id=cluster_id)
+    bookings = BookingRow.objects.filter(cluster_id=cluster_id)
     return Spoken(
         verdicts={
             key: SpokenVerdict(tuple(reasons), first_job)
             for key, reasons, first_job in verdicts.values_list("class_key", "reasons", "first_job")
         },
         estimates={job: p50.timestamp() for job, p50 in estimates.values_list("job_id", "p50")},
+        bookings={row.job_id: _booking(row) for row in bookings.select_related("flavor")},
+    )
+
+
+def _booking(row: BookingRow) -> Booking:
+    return Booking(
+        job=row.job_id,
+        class_key="",
+        flavor=row.flavor.name,
+        starts_at=row.starts_at.timestamp(),
+        until=None if row.until is None else row.until.timestamp(),
+        nodes=tuple((name, gpus) for name, gpus in row.nodes),
     )
 
 

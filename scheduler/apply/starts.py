@@ -24,7 +24,7 @@ from scheduler.core.inputs.jobs import Seat as PlannedSeat
 from scheduler.core.outputs import Start
 from scheduler.core.resources import NOTHING, Amount
 from scheduler.kube.manifests import AttemptName, pod_name
-from scheduler.models import ForeignPod, Hold, Node, Seat
+from scheduler.models import ForeignPod, HealthState, Hold, Node, Seat
 
 # SQLite takes 32,766 variables in a statement; a placement has some twenty columns.
 ROWS_PER_INSERT = 1_000
@@ -227,12 +227,17 @@ def _check_room(start: Start, asked: Mapping[str, Amount], rooms: Mapping[str, _
         if room is None:
             raise PlanOutdatedError(f"node {name} is gone")
         node = room.node
-        if node.out_causes or node.cordon_wanted or not node.managed:
+        if node.out_causes or node.cordon_wanted or not node.managed or _is_unwell(node):
             raise PlanOutdatedError(f"node {name} takes no jobs now")
         needed = room.taken + amount
         offered = Amount(node.gpus_allocatable, node.cpu_millis, node.memory_mib, node.pods)
         if any(n > o for n, o in zip(needed.as_tuple(), offered.as_tuple(), strict=True)):
             raise PlanOutdatedError(f"node {name} has no room for {start.job}")
+
+
+def _is_unwell(node: Node) -> bool:
+    """Suspects take jobs of one node; the planner saw to that."""
+    return node.health_closed or node.health not in (HealthState.HEALTHY, HealthState.SUSPECT)
 
 
 def _asked_by_node(seats: Iterable[PlannedSeat]) -> dict[str, Amount]:

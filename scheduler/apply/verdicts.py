@@ -23,6 +23,14 @@ ROWS_PER_TRANSACTION = 1_000
 # More jobs than this that learn the same at once share one event, `jobs.reason`.
 MOST_EVENTS_OF_A_CLASS = 50
 
+# Reasons of single jobs whose numbers are nowhere else in rows.
+OWN_VERDICTS = frozenset({ReasonCode.WAITING_FOR_PREEMPTED})
+
+
+def own_key(job: str) -> str:
+    """The class key of a job that is a class of its own."""
+    return f"own:{job}"
+
 
 @dataclass(frozen=True, slots=True)
 class News:
@@ -37,7 +45,8 @@ class News:
 def write_verdicts(lease: HeldLease, plan: Plan, spoken: Spoken, now: datetime) -> int:
     """Upsert the verdicts that changed, delete those of classes that no longer wait; returns rows written.
 
-    A class that the pass did not reach keeps what was said of it before.
+    A class that the pass did not reach keeps what was said of it before. A job whose own reason bears numbers that
+    its row has not is a class of its own.
     """
     said = {
         key: SpokenVerdict(
@@ -46,8 +55,14 @@ def write_verdicts(lease: HeldLease, plan: Plan, spoken: Spoken, now: datetime) 
         for key, verdict in plan.verdicts.items()
         if verdict.reason.code is not ReasonCode.NOT_YET_CONSIDERED
     }
+    alone = {
+        own_key(job): SpokenVerdict((reason_json(reason),), first_job=job)
+        for job, reason in plan.own_reasons.items()
+        if reason.code in OWN_VERDICTS
+    }
+    said |= alone
     changed = [key for key, verdict in said.items() if spoken.verdicts.get(key) != verdict]
-    gone = [key for key in spoken.verdicts if key not in plan.verdicts]
+    gone = [key for key in spoken.verdicts if key not in plan.verdicts and key not in alone]
     for part in _parts(changed):
         _upsert(lease, {key: said[key] for key in part}, spoken, now)
     for part in _parts(gone):
@@ -133,7 +148,7 @@ def _what_is_said(plan: Plan) -> Iterator[tuple[str, tuple[str, str]]]:
         if job not in plan.own_reasons and codes[key] is not ReasonCode.NOT_YET_CONSIDERED:
             yield job, (key, codes[key].value)
     for job, reason in plan.own_reasons.items():
-        yield job, ("", reason.code.value)
+        yield job, (own_key(job) if reason.code in OWN_VERDICTS else "", reason.code.value)
 
 
 def _tell(lease: HeldLease, cluster: str, news: News, jobs: Sequence[str], now: datetime) -> None:

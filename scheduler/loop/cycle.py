@@ -14,6 +14,7 @@ from enum import Enum
 from controlplane.common import log
 from scheduler.apply.estimates import write_estimates
 from scheduler.apply.fence import HeldLease, LeaseLostError, hold
+from scheduler.apply.holds import write_bookings
 from scheduler.apply.plan import Applied, Told, apply_plan
 from scheduler.apply.spoken import Spoken, read_spoken
 from scheduler.core.inputs.snapshot import Options
@@ -21,9 +22,11 @@ from scheduler.core.memo import Memo
 from scheduler.core.planner import plan
 from scheduler.loop import metrics
 from scheduler.loop.lease import acquire, give_back, renew
+from scheduler.loop.preemption import Preemption
 from scheduler.loop.silence import note_silence
 from scheduler.loop.timetable import next_due
 from scheduler.models import ClusterState
+from scheduler.services.evictions import carry_out_evictions
 from scheduler.snapshot.reading import consistent_reads
 from scheduler.snapshot.warm import WarmSnapshot, differences
 
@@ -42,8 +45,7 @@ ESTIMATE_SHARE = 20
 # A cluster where something happens in every second has no quiet tick.
 ESTIMATE_LATEST = timedelta(seconds=30)
 ESTIMATED_JOBS = 100
-# Preemption needs rows for bookings and provenance; it is built with them.
-OPTIONS = Options(preempt=False)
+OPTIONS = Options()
 
 
 class Tick(Enum):
@@ -133,6 +135,8 @@ class ClusterLoop:
     def _tick(self, lease: HeldLease, now: datetime) -> Tick:
         kept = self._kept or self._start_cold(now)
         changed = kept.warm.refresh()
+        if self._carry_out(lease, kept, now):
+            changed = kept.warm.refresh() or changed
         if kept.doubtful and not changed:
             # The rows refused a start, and the log does not say why: trust the rows.
             kept = self._start_cold(now)
@@ -149,6 +153,16 @@ class ClusterLoop:
         if _is_over(kept.considered_at, CONSIDER_AFTER, now):
             self._consider(lease, kept, now)
         return Tick.IDLE
+
+    def _carry_out(self, lease: HeldLease, kept: _Kept, now: datetime) -> bool:
+        """Stop who was ordered to leave in an earlier tick, if it is time; whether anything was written.
+
+        In an earlier one: an order whose reason goes away at once is withdrawn before anybody is told.
+        """
+        if not kept.warm.evictions_open:
+            return False
+        carry_out_evictions(self.cluster_id, now, lambda: hold(lease))
+        return True
 
     def _start_cold(self, now: datetime) -> _Kept:
         ClusterState.objects.get_or_create(cluster_id=self.cluster_id)
@@ -196,9 +210,11 @@ class ClusterLoop:
             now,
             has_time=lambda: self.clock() - began < CYCLE_BUDGET_SECONDS,
         )
+        stopped = Preemption(lease, snapshot, made, now).commit(applied.started)
+        write_bookings(lease, made, kept.spoken, now)
         most = self.options.max_starts
         kept.again = applied.left > 0 or (most is not None and len(made.starts) >= most)
-        kept.doubtful = bool(applied.outdated)
+        kept.doubtful = bool(applied.outdated or stopped.outdated)
         kept.due = next_due(snapshot)
         kept.planned_at = now
         self._consider(lease, kept, now, cycle_seconds=self.clock() - began)
@@ -240,6 +256,9 @@ class ClusterLoop:
 
     def _count(self, applied: Applied, seconds: float) -> None:
         metrics.CYCLE_SECONDS.labels(self.cluster).observe(seconds)
+        metrics.PLAN_STARTS.labels(self.cluster).observe(
+            len(applied.started) + len(applied.outdated)
+        )
         metrics.STARTS.labels(self.cluster).inc(len(applied.started))
         metrics.OUTDATED.labels(self.cluster).inc(len(applied.outdated))
 

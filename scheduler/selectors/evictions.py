@@ -135,16 +135,16 @@ def _refused(refused: Iterable[Sequence[str]], seen: set[str]) -> Iterable[Json]
 def sentence(eviction: Eviction) -> str:
     """Why the job leaves, in the reader's language, without naming anybody."""
     rule = str(eviction.rule)
+    if eviction.keeps_replicas and rule != "grow":
+        return _("It gives up replicas beyond its minimum, and goes on with {count}.").format(
+            count=eviction.keeps_replicas
+        )
     if rule == "priority":
         return _("A job of the same tenant with a higher priority takes its place.")
     if rule == "reclaim":
         return _("A tenant takes back quota that it had lent.")
     if rule == "fair_share":
         return _("Another tenant has had less than its fair share.")
-    if rule == "shrink":
-        return _("It gives up replicas beyond its minimum, and goes on with {count}.").format(
-            count=eviction.keeps_replicas
-        )
     if rule == "grow":
         return _("It restarts from its checkpoint with {count} replicas.").format(
             count=eviction.keeps_replicas

@@ -16,7 +16,7 @@ from django.db.models import F, Sum
 
 from controlplane.common import log
 from controlplane.common.errors import ConflictError
-from queues.lifecycle import EndedBy
+from queues.lifecycle import EndedBy, Phase
 from queues.models import Attempt, Cluster, Job
 from queues.services.attempts import saves_of, stop_attempt
 from scheduler.models import Eviction, EvictionRule
@@ -37,6 +37,7 @@ FOR_OTHERS = frozenset(
     {EvictionRule.PRIORITY, EvictionRule.RECLAIM, EvictionRule.FAIR_SHARE, EvictionRule.SHRINK}
 )
 SUPERSEDED = "another order stops it sooner"
+IN_VAIN = "the job that it was to make room for no longer waits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +204,26 @@ def carry_out_evictions(
     cluster_id = cluster if isinstance(cluster, int) else cluster.pk
     rows = Eviction.objects.filter(Eviction.OPEN, cluster_id=cluster_id)
     told = []
-    for eviction in rows.select_related("attempt__job__tenant").order_by("pk"):
+    parts = ("attempt__job__tenant", "preemptor", "cluster")
+    for eviction in rows.select_related(*parts).order_by("pk"):
         attempt = eviction.attempt
         if attempt.ended_at is not None:
             _close(eviction, now, hold)
+        elif _is_in_vain(eviction):
+            with log.writing():
+                hold()
+                _withdraw(eviction, IN_VAIN, now)
         elif _is_due(eviction, now) and _signal(eviction, now, hold):
             told.append(eviction)
     return told
+
+
+def _is_in_vain(eviction: Eviction) -> bool:
+    """Whether nobody was told yet, and the job that was to have the room no longer waits for it."""
+    preemptor = eviction.preemptor
+    if eviction.signalled_at is not None or preemptor is None:
+        return False
+    return preemptor.phase != Phase.PENDING
 
 
 def _is_due(eviction: Eviction, now: datetime) -> bool:
@@ -259,7 +273,7 @@ def _signal(eviction: Eviction, now: datetime, hold: Callable[[], None]) -> bool
             stopping = bool(attempt.stop_cause)
             stop_attempt(
                 attempt,
-                cause=CAUSES[rule],
+                cause=_cause(eviction),
                 grace_seconds=job.grace_seconds,
                 message=eviction.message,
                 actor=eviction.ordered_by,
@@ -273,6 +287,12 @@ def _signal(eviction: Eviction, now: datetime, hold: Callable[[], None]) -> bool
         # It has ended in this very moment: the next tick closes the row.
         return False
     return True
+
+
+def _cause(eviction: Eviction) -> EndedBy:
+    """Whoever only gives up some replicas is resized, whatever the rule: it is never finished by `on_preemption`."""
+    shrinks = eviction.keeps_replicas > 0 and eviction.rule in FOR_OTHERS
+    return EndedBy.RESIZE if shrinks else CAUSES[eviction.rule]
 
 
 def _close(eviction: Eviction, now: datetime, hold: Callable[[], None]) -> None:

@@ -24,6 +24,9 @@ WITHOUT_EFFECT_PREFIXES = (
     "log.",
 )
 
+# Events of maintenance windows and reservations.
+WINDOW_PREFIX = "window."
+
 
 @dataclass(slots=True)
 class Changes:
@@ -34,10 +37,12 @@ class Changes:
     nodes: set[str] = field(default_factory=set)
     all_nodes: bool = False
     policy: bool = False
+    windows: bool = False
     everything: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.nodes or self.all_nodes or self.policy or self.everything)
+        some = self.jobs or self.nodes or self.all_nodes or self.policy
+        return bool(some or self.windows or self.everything)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,9 @@ def _concerns(line: Line, cluster: str) -> bool:
 
 
 def _note(line: Line, changes: Changes) -> None:
+    if line.kind.startswith(WINDOW_PREFIX):
+        changes.windows = True
+        return
     if line.job:
         changes.jobs.add(line.job)
     if line.node:

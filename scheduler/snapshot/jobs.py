@@ -9,18 +9,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
-from queues.lifecycle import Phase
+from queues.lifecycle import EndedBy, Phase
 from queues.models import Attempt, Job, JobDependency, JobRole, Placement
 from scheduler.core.inputs import jobs as core_jobs
 from scheduler.core.resources import Amount
+from scheduler.models import Eviction, Hold
 from scheduler.selectors.asks import checkpoint_of, topology_of, version_pair
 from scheduler.snapshot.policy import Policy
 from scheduler.snapshot.usage import PastUse, read_past
 
 # SQLite allows 32,766 variables in a statement, and PostgreSQL plans shorter lists better.
 IDS_PER_QUERY = 1_000
+
+# Jobs that learn of a stop before their pods are told to end, and the stops that they learn of.
+NOTICES_READ = frozenset({"poll", "file"})
+NOTICED = frozenset({EndedBy.PREEMPTED, EndedBy.MAINTENANCE, EndedBy.RESIZE})
 
 
 class JobRow(NamedTuple):
@@ -49,6 +54,9 @@ class JobRow(NamedTuple):
     refused_message: str
     class_key: str
     reason_code: str
+    attempt_number: int
+    preemptions: int
+    checkpoint_notice: str
 
 
 _COLUMNS = tuple(
@@ -68,8 +76,10 @@ class AttemptRow(NamedTuple):
     stop_cause: str
     stop_requested_at: datetime | None
     stop_grace_seconds: int | None
+    last_checkpoint_at: datetime | None
 
 
+_SEAT_COLUMNS = ("role__name", "replica", "rank", "node", "gpus", "cpu_millis", "memory_mib")
 _ATTEMPT_COLUMNS = tuple("job_id" if name == "job" else name for name in AttemptRow._fields)
 
 
@@ -81,12 +91,23 @@ class Leftover:
     amount: Amount
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """An open eviction: of which attempt, for which job, if for one, and whether the pods were told."""
+
+    attempt: int
+    preemptor: str | None
+    signalled: bool
+
+
 @dataclass(slots=True)
 class Jobs:
     """What was read.
 
     said: what the planner last said of a waiting job, as (class key, reason code). past: what released
-    placements have used, whatever became of their jobs.
+    placements have used, whatever became of their jobs. last_seats: where a waiting job sat when it lost a node.
+    holds: what is kept for a job. leaving: open evictions by the job that is to leave, those whose attempt has
+    ended meanwhile too.
     """
 
     waiting: dict[str, core_jobs.WaitingJob] = field(default_factory=dict)
@@ -94,6 +115,9 @@ class Jobs:
     leftovers: dict[str, tuple[Leftover, ...]] = field(default_factory=dict)
     said: dict[str, tuple[str, str]] = field(default_factory=dict)
     past: dict[str, PastUse] = field(default_factory=dict)
+    last_seats: dict[str, tuple[core_jobs.Seat, ...]] = field(default_factory=dict)
+    holds: dict[str, core_jobs.Hold] = field(default_factory=dict)
+    leaving: dict[str, tuple[Leaving, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -109,18 +133,22 @@ class JobReader:
         found = Jobs()
         if ids is None:
             self._read_waiting(found, Job.objects.all())
+            self._read_leaving(found, Eviction.objects.all())
             self._read_held_capacity(found, Placement.objects.all(), Attempt.objects.all())
+            self._read_holds(found, Hold.objects.all())
             found.past = read_past(self.cluster_id)
             return found
         listed = sorted(ids)
         for at in range(0, len(listed), IDS_PER_QUERY):
             part = listed[at : at + IDS_PER_QUERY]
             self._read_waiting(found, Job.objects.filter(pk__in=part))
+            self._read_leaving(found, Eviction.objects.filter(attempt__job__in=part))
             self._read_held_capacity(
                 found,
                 Placement.objects.filter(attempt__job_id__in=part),
                 Attempt.objects.filter(job_id__in=part),
             )
+            self._read_holds(found, Hold.objects.filter(job__in=part))
             found.past |= read_past(self.cluster_id, part)
         return found
 
@@ -142,8 +170,42 @@ class JobReader:
                 backoff_until=None if row.refused_message else _seconds(row.backoff_until),
                 refused_until=_seconds(row.backoff_until) if row.refused_message else None,
                 refused_message=row.refused_message,
+                preemptions=row.preemptions,
                 version=row.version,
             )
+        if any(row.attempt_number for row in rows):
+            self._read_last_seats(found, jobs.filter(attempt_number__gt=0))
+
+    def _read_last_seats(self, found: Jobs, jobs: QuerySet[Job]) -> None:
+        """Where each job sat whose last attempt lost a node; none where its ask has changed since."""
+        rows = Placement.objects.filter(
+            attempt__job__in=jobs,
+            attempt__number=F("attempt__job__attempt_number"),
+            attempt__ended_by=EndedBy.NODE_FAILURE,
+            attempt__cluster_id=self.cluster_id,
+        ).order_by("attempt__job_id", "rank")
+        seats: dict[str, list[core_jobs.Seat]] = defaultdict(list)
+        for job, *seat in rows.values_list("attempt__job_id", *_SEAT_COLUMNS):
+            seats[job].append(core_jobs.Seat(*seat))
+        for job, sat in seats.items():
+            if _still_asks(found.waiting[job].ask, sat):
+                found.last_seats[job] = tuple(sat)
+
+    def _read_holds(self, found: Jobs, holds: QuerySet[Hold]) -> None:
+        rows = holds.filter(cluster_id=self.cluster_id)
+        for job, flavor, nodes, expires_at in rows.values_list(
+            "job_id", "flavor__name", "nodes", "expires_at"
+        ):
+            kept = tuple((name, gpus, cpu, memory, pods) for name, gpus, cpu, memory, pods in nodes)
+            found.holds[job] = core_jobs.Hold(job, flavor, kept, expires_at.timestamp())
+
+    def _read_leaving(self, found: Jobs, evictions: QuerySet[Eviction]) -> None:
+        rows = evictions.filter(Eviction.OPEN, cluster_id=self.cluster_id).order_by("pk")
+        for job, attempt, preemptor, signalled_at in rows.values_list(
+            "attempt__job_id", "attempt_id", "preemptor_id", "signalled_at"
+        ):
+            each = Leaving(attempt, preemptor, signalled_at is not None)
+            found.leaving[job] = (*found.leaving.get(job, ()), each)
 
     def _read_held_capacity(
         self, found: Jobs, placements: QuerySet[Placement], attempts: QuerySet[Attempt]
@@ -159,7 +221,11 @@ class JobReader:
         for row in rows:
             ask = self._ask(asked[row.job], roles[row.job])
             found.running[row.job] = self._running(
-                row, asked[row.job].version, ask, tuple(seats.get(row.id, ()))
+                row,
+                asked[row.job],
+                ask,
+                tuple(seats.get(row.id, ())),
+                _of_attempt(row.id, found.leaving.get(row.job, ())),
             )
 
     def _read_seats(
@@ -172,16 +238,7 @@ class JobReader:
             released_at__isnull=True, attempt__cluster_id=self.cluster_id
         ).order_by("attempt_id", "rank")
         for attempt, ended, job, role, replica, rank, node, gpus, cpu, memory in rows.values_list(
-            "attempt_id",
-            "attempt__ended_at",
-            "attempt__job_id",
-            "role__name",
-            "replica",
-            "rank",
-            "node",
-            "gpus",
-            "cpu_millis",
-            "memory_mib",
+            "attempt_id", "attempt__ended_at", "attempt__job_id", *_SEAT_COLUMNS
         ):
             if ended is None:
                 seats[attempt].append(core_jobs.Seat(role, replica, rank, node, gpus, cpu, memory))
@@ -193,14 +250,12 @@ class JobReader:
     def _running(
         self,
         row: AttemptRow,
-        version: int,
+        job: JobRow,
         ask: core_jobs.Ask,
         seats: tuple[core_jobs.Seat, ...],
+        leaving: Leaving | None,
     ) -> core_jobs.RunningJob:
         stopping = bool(row.stop_cause)
-        stops_by = None
-        if stopping and row.stop_requested_at is not None:
-            stops_by = row.stop_requested_at.timestamp() + (row.stop_grace_seconds or 0)
         flavor = None if row.flavor_id is None else self.policy.flavor_names.get(row.flavor_id)
         return core_jobs.RunningJob(
             id=row.job,
@@ -211,8 +266,12 @@ class JobReader:
             placed_at=row.placed_at.timestamp(),
             started_at=_seconds(row.started_at),
             stopping=stopping,
-            stops_by=stops_by,
-            version=version,
+            stops_by=_stops_by(row, job) if stopping else None,
+            last_checkpoint_at=_seconds(row.last_checkpoint_at),
+            preemptions=job.preemptions,
+            evicted_for=leaving.preemptor if leaving else None,
+            eviction_signalled=leaving.signalled if leaving else False,
+            version=job.version,
         )
 
     def _ask(self, row: JobRow, roles: tuple[core_jobs.Role, ...]) -> core_jobs.Ask:
@@ -279,6 +338,31 @@ def _unmet_dependencies(jobs: QuerySet[Job]) -> dict[str, list[str]]:
     for job, on in rows.values_list("job_id", "on_id"):
         unmet[job].append(on)
     return unmet
+
+
+def _of_attempt(attempt: int, leaving: Collection[Leaving]) -> Leaving | None:
+    return next((each for each in leaving if each.attempt == attempt), None)
+
+
+def _stops_by(row: AttemptRow, job: JobRow) -> float | None:
+    """When the pods of a stopping attempt should be gone: after its grace, and the time to save after a notice."""
+    if row.stop_requested_at is None:
+        return None
+    grace = row.stop_grace_seconds or 0
+    if job.checkpoint_notice in NOTICES_READ and row.stop_cause in NOTICED:
+        grace += job.checkpoint_grace_seconds or 0
+    return row.stop_requested_at.timestamp() + grace
+
+
+def _still_asks(ask: core_jobs.Ask, sat: Collection[core_jobs.Seat]) -> bool:
+    """Whether replicas that sat there are what the job asks for now."""
+    roles = {role.name: role for role in ask.roles}
+    return all(
+        (role := roles.get(seat.role)) is not None
+        and seat.replica < role.replicas
+        and (seat.gpus, seat.cpu_millis, seat.memory_mib) == role.per_replica.as_tuple()[:3]
+        for seat in sat
+    )
 
 
 def _seconds(moment: datetime | None) -> float | None:

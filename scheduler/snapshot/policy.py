@@ -105,8 +105,11 @@ def _cluster(cluster_id: int) -> core_cluster.Cluster:
 
 
 def _cohorts() -> tuple[core_quotas.Cohort, ...]:
-    rows = Cohort.objects.order_by("name").values_list("name", "parent__name")
-    return tuple(core_quotas.Cohort(name=name, parent=parent) for name, parent in rows)
+    rows = Cohort.objects.order_by("name").values_list("name", "parent__name", "order")
+    return tuple(
+        core_quotas.Cohort(name=name, parent=parent, order=core_quotas.OrderPolicy(order))
+        for name, parent, order in rows
+    )
 
 
 def _tenants(cluster_id: int, queues: list[Queue]) -> tuple[core_quotas.Tenant, ...]:
@@ -166,6 +169,7 @@ def _queue(row: Queue, limits: tuple[tuple[str, int], ...]) -> core_quotas.Queue
         if shortest
         else core_quotas.BackfillOrder.ORDER,
         user_fairness=row.user_fair_share,
+        min_runtime_seconds=float(row.min_runtime_seconds),
     )
 
 

@@ -12,12 +12,12 @@ from typing import TypeVar
 from controlplane.common.log import latest_seq
 from queues.models import JobDependency
 from scheduler.core.inputs.cluster import Node
-from scheduler.core.inputs.jobs import Ask, RunningJob, WaitingJob
+from scheduler.core.inputs.jobs import Ask, Hold, RunningJob, Seat, WaitingJob
 from scheduler.core.inputs.quotas import Tenant
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.resources import NOTHING, Amount
 from scheduler.snapshot.changes import Changes, changes_since
-from scheduler.snapshot.jobs import IDS_PER_QUERY, JobReader, Jobs, Leftover
+from scheduler.snapshot.jobs import IDS_PER_QUERY, JobReader, Jobs, Leaving, Leftover
 from scheduler.snapshot.nodes import NO_STRANGERS, Strangers, read_nodes, read_strangers
 from scheduler.snapshot.policy import Policy, read_policy
 from scheduler.snapshot.reading import consistent_reads
@@ -28,6 +28,7 @@ from scheduler.snapshot.usage import (
     decayed_usage,
     is_close,
 )
+from scheduler.snapshot.windows import WindowReader
 
 T = TypeVar("T")
 
@@ -40,7 +41,10 @@ class _Parts:
     tenants: tuple[Tenant, ...] = ()
     waiting: tuple[WaitingJob, ...] = ()
     running: tuple[RunningJob, ...] = ()
-    stale: set[str] = field(default_factory=lambda: {"nodes", "tenants", "waiting", "running"})
+    holds: tuple[Hold, ...] = ()
+    stale: set[str] = field(
+        default_factory=lambda: {"nodes", "tenants", "waiting", "running", "holds"}
+    )
     # Nodes whose amounts have to be put together again.
     stale_nodes: set[str] = field(default_factory=set)
 
@@ -67,7 +71,15 @@ class WarmSnapshot:
     _asks: dict[Ask, Ask] = field(default_factory=dict)
     _past: dict[str, PastUse] = field(default_factory=dict)
     _past_of: dict[Owner, float] = field(default_factory=dict)
+    _last_seats: dict[str, tuple[Seat, ...]] = field(default_factory=dict)
+    _returning: dict[str, WaitingJob] = field(default_factory=dict)
+    _holds: dict[str, Hold] = field(default_factory=dict)
+    _leaving: dict[str, tuple[Leaving, ...]] = field(default_factory=dict)
+    _windows: WindowReader = field(init=False)
     _parts: _Parts = field(default_factory=_Parts)
+
+    def __post_init__(self) -> None:
+        self._windows = WindowReader(self.cluster_id)
 
     def refresh(self) -> bool:
         """Read what changed since `seq`, or everything the first time. True when the snapshot differs.
@@ -100,8 +112,10 @@ class WarmSnapshot:
             user_limits=policy.user_limits,
             usage=decayed_usage(self._past_of, self._running.values(), now),
             half_life_seconds=HALF_LIFE_SECONDS,
+            windows=self._windows.at(now),
             running=self._running_tuple(),
             waiting=self._waiting_tuple(),
+            holds=self._hold_tuple(),
             revision=self.seq,
         )
 
@@ -109,6 +123,11 @@ class WarmSnapshot:
     def policy(self) -> Policy:
         """The rules as last read."""
         return self._read_policy()
+
+    @property
+    def evictions_open(self) -> bool:
+        """Whether anybody is to leave, or is leaving by an eviction."""
+        return bool(self._leaving)
 
     def node_names(self) -> frozenset[str]:
         """The nodes that exist."""
@@ -124,6 +143,7 @@ class WarmSnapshot:
         self._policy = read_policy(self.cluster_id)
         self._bare_nodes = read_nodes(self.cluster_id, self._policy.flavor_names)
         self._strangers = read_strangers(self.cluster_id)
+        self._windows.forget()
         self._asks.clear()
         self._take_all(self._reader().read())
         self._nodes = {}
@@ -135,6 +155,8 @@ class WarmSnapshot:
     def _take_all(self, jobs: Jobs) -> None:
         self._waiting, self._running = jobs.waiting, jobs.running
         self._leftovers, self.said = jobs.leftovers, jobs.said
+        self._last_seats, self._returning = jobs.last_seats, {}
+        self._holds, self._leaving = jobs.holds, jobs.leaving
         self._past, self._past_of = {}, {}
         for job, use in jobs.past.items():
             self._count_past(job, use)
@@ -155,6 +177,8 @@ class WarmSnapshot:
         policy = self._read_policy()
         if policy is not before:
             self._parts.stale.add("tenants")
+        if changes.windows:
+            self._windows.forget()
         renamed = policy.flavor_names is not before.flavor_names
         if renamed or changes.all_nodes:
             self._reread_nodes(None)
@@ -165,7 +189,7 @@ class WarmSnapshot:
             self._reread_all_jobs()
         elif changes.jobs:
             self._reread_jobs(changes.jobs)
-        return policy is not before or bool(self._parts.stale)
+        return policy is not before or changes.windows or bool(self._parts.stale)
 
     def _reread_nodes(self, names: set[str] | None) -> None:
         flavor_names = self._read_policy().flavor_names
@@ -177,16 +201,21 @@ class WarmSnapshot:
             else {*self._bare_nodes, *self._strangers, *nodes, *strangers}
         )
         for name in concerned:
+            if _looks(self._bare_nodes.get(name)) != _looks(nodes.get(name)):
+                # Windows name nodes by what they are.
+                self._windows.forget()
             changed = _put(self._bare_nodes, name, nodes.get(name))
             changed |= _put(self._strangers, name, strangers.get(name))
             if changed:
                 self._parts.stale_nodes.add(name)
                 self._parts.stale |= {"nodes", "tenants"}
+                if self._last_seats:
+                    self._parts.stale.add("waiting")
 
     def _reread_all_jobs(self) -> None:
         jobs = self._reader().read()
-        known = (self._waiting, self._running, self._leftovers)
-        found = (jobs.waiting, jobs.running, jobs.leftovers)
+        known = (self._waiting, self._running, self._leftovers, self._holds, self._leaving)
+        found = (jobs.waiting, jobs.running, jobs.leftovers, jobs.holds, jobs.leaving)
         self._take(jobs, {job for group in (*known, *found) for job in group})
 
     def _reread_jobs(self, ids: set[str]) -> None:
@@ -197,8 +226,13 @@ class WarmSnapshot:
         for job in concerned:
             if _put(self._waiting, job, jobs.waiting.get(job)):
                 self._parts.stale.add("waiting")
+            if _put(self._last_seats, job, jobs.last_seats.get(job)):
+                self._parts.stale.add("waiting")
             if _put(self._running, job, jobs.running.get(job)):
                 self._parts.stale.add("running")
+            if _put(self._holds, job, jobs.holds.get(job)):
+                self._parts.stale.add("holds")
+            _put(self._leaving, job, jobs.leaving.get(job))
             held_before = self._leftovers.get(job, ())
             if _put(self._leftovers, job, jobs.leftovers.get(job)):
                 held = (*held_before, *self._leftovers.get(job, ()))
@@ -246,9 +280,29 @@ class WarmSnapshot:
 
     def _waiting_tuple(self) -> tuple[WaitingJob, ...]:
         if "waiting" in self._parts.stale:
-            self._parts.waiting = tuple(self._waiting[job] for job in sorted(self._waiting))
+            self._parts.waiting = tuple(self._shown(job) for job in sorted(self._waiting))
             self._parts.stale.discard("waiting")
         return self._parts.waiting
+
+    def _shown(self, job: str) -> WaitingJob:
+        """A waiting job with the seats of its last attempt that are still good, if it lost a node."""
+        bare = self._waiting[job]
+        if job not in self._last_seats:
+            self._returning.pop(job, None)
+            return bare
+        good = (seat for seat in self._last_seats[job] if self._is_good(seat.node))
+        _put(self._returning, job, replace(bare, survivors=tuple(good)))
+        return self._returning[job]
+
+    def _is_good(self, name: str) -> bool:
+        node = self._bare_nodes.get(name)
+        return node is not None and not node.outs
+
+    def _hold_tuple(self) -> tuple[Hold, ...]:
+        if "holds" in self._parts.stale:
+            self._parts.holds = tuple(self._holds[job] for job in sorted(self._holds))
+            self._parts.stale.discard("holds")
+        return self._parts.holds
 
     def _running_tuple(self) -> tuple[RunningJob, ...]:
         if "running" in self._parts.stale:
@@ -275,6 +329,11 @@ def _members_that_differ(left: object, right: object) -> str:
         return f"{left!r} != {right!r}"
     lefts, rights = set(left), set(right)
     return f"{sorted(map(repr, lefts - rights))[:3]} != {sorted(map(repr, rights - lefts))[:3]}"
+
+
+def _looks(node: Node | None) -> object:
+    """What the selectors of windows see of a node."""
+    return None if node is None else (node.domains, node.labels, node.flavor)
 
 
 def _put(known: dict[str, T], key: str, value: T | None) -> bool:

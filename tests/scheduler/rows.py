@@ -154,6 +154,12 @@ def job_event(kind: str, job: Job, at: datetime = NOW) -> log.NewEvent:
     return log.NewEvent(kind=kind, at=at, tenant=job.tenant.slug, job=job.pk)
 
 
+def touch(job: Job, kind: str = "attempt.checkpoint") -> None:
+    """Say that something about a job's rows has changed."""
+    with log.writing():
+        log.record(job_event(kind, job))
+
+
 def change_node(world: World, name: str, **changes: Any) -> None:
     """Change a node's row as the cluster process does."""
     with log.writing():
