@@ -244,7 +244,11 @@ SPECTACULAR_SETTINGS = {
 }
 # Calls a minute and how many at once, for each token or browser user (tenants/throttling.py). Ten thousand jobs
 # in batches of 500 are 20 calls; a script that submits them one by one still gets 50 a second.
-RATE_LIMITS = {"read": (6000, 1500), "submit": (3000, 1500), "simulate": (600, 120)}
+RATE_LIMITS = {
+    **{"read": (6000, 1500), "submit": (3000, 1500), "simulate": (600, 120)},
+    # All replicas of one attempt together.
+    "attempt": (12_000, 3000),
+}
 MAX_BODY_BYTES = 8 * 1024 * 1024
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 

@@ -5,22 +5,37 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    PolymorphicProxySerializer,
+    extend_schema,
+    extend_schema_view,
+)
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.common.idempotency import idempotent
+from controlplane.common.parsers import json_object
 from queues.api.doors import IDEMPOTENCY_KEY, Door, only_field
 from queues.api.shapes import ProblemShape
 from queues.models import Cluster
 from queues.selectors.answers import time_text
-from scheduler.api import shapes
+from scheduler.api import shapes, window_shapes
+from scheduler.api.windows import PREVIEW, is_preview
 from scheduler.models import ForeignPod, Node
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
 from scheduler.selectors.topology import Counts, Domain, counts_of, tree_of
 from scheduler.services.cordons import cordons_of
+from scheduler.services.departures import outlook_answer
+from scheduler.services.drains import (
+    drain_answer,
+    drain_nodes,
+    open_drains,
+    preview_drain,
+    read_drain,
+)
 from scheduler.services.nodes import LONGEST_REASON, cluster_of, cordon_node, node_of, uncordon_node
-from tenants.access import Actor, Right, may
+from tenants.access import Actor, Right, may, require
 from tenants.selectors import tenants_visible_to
 
 Json = dict[str, Any]
@@ -83,9 +98,11 @@ def _answers(actor: Actor, rows: Sequence[Node]) -> list[Json]:
     for cluster, names in by_cluster.items():
         facts = {each.name: each for each in node_facts(cluster, names)}
         jobs = _job_ids(actor, cluster, names)
-        cordons = cordon_answers(row for row in rows if row.cluster == cluster)
+        mine = [row for row in rows if row.cluster == cluster]
+        cordons, drains = cordon_answers(mine), drain_answers(mine)
         answers += [
-            node_answer(facts[n], jobs.get(n, [])) | {"cordons": cordons.get(n, [])}
+            node_answer(facts[n], jobs.get(n, []))
+            | {"cordons": cordons.get(n, []), "drain": drains.get(n)}
             for n in names
             if n in facts
         ]
@@ -140,6 +157,12 @@ def node_answer(node: NodeFacts, jobs: Sequence[str]) -> Json:
     }
 
 
+def drain_answers(nodes: Sequence[Node]) -> dict[str, Json]:
+    """What empties each node, by its name."""
+    names = {node.pk: node.name for node in nodes}
+    return {names[pk]: drain_answer(drain) for pk, drain in open_drains(nodes).items()}
+
+
 class OneNode(Door):
     """One node."""
 
@@ -187,6 +210,70 @@ class Uncordon(_Wish):
     """Lift the operator's cordon. `cordons` names what still keeps jobs off: windows, health rules."""
 
     wanted = False
+
+
+class DrainNode(Door):
+    """Empty one node."""
+
+    required_scopes = SCOPES
+    serializer_class = shapes.NodeAnswer
+
+    @extend_schema(
+        operation_id="nodes_drain",
+        parameters=[IDEMPOTENCY_KEY, PREVIEW],
+        request=window_shapes.DrainSent,
+        responses={
+            200: PolymorphicProxySerializer(
+                "DrainOutcome", [shapes.NodeAnswer, window_shapes.OutlookAnswer], None
+            ),
+            403: ProblemShape,
+            409: ProblemShape,
+            422: ProblemShape,
+        },
+    )
+    @idempotent()
+    def post(self, request: Request, cluster: str, node: str) -> Response:
+        """Operators: cordon it and let its jobs leave; with `preview`, only say who would leave and what it costs."""
+        actor, now, found = self.actor(), timezone.now(), node_of(cluster, node)
+        require(actor, Right.OPERATE_NODES)
+        ask, _names = read_drain(json_object(request), found.cluster, now, with_nodes=False)
+        if is_preview(request):
+            plan = preview_drain(actor, found.cluster, [found.name], ask, now)
+            return Response(outlook_answer(actor, plan))
+        drain_nodes(actor, found.cluster, [found.name], ask, now)
+        return Response(_answers(actor, [node_of(cluster, node)])[0])
+
+
+class DrainMany(Door):
+    """Empty many nodes together."""
+
+    required_scopes = SCOPES
+    serializer_class = window_shapes.DrainsAnswer
+
+    @extend_schema(
+        operation_id="clusters_drain",
+        parameters=[IDEMPOTENCY_KEY, PREVIEW],
+        request=window_shapes.DrainManySent,
+        responses={
+            200: PolymorphicProxySerializer(
+                "DrainsOutcome", [window_shapes.DrainsAnswer, window_shapes.OutlookAnswer], None
+            ),
+            403: ProblemShape,
+            409: ProblemShape,
+            422: ProblemShape,
+        },
+    )
+    @idempotent()
+    def post(self, request: Request, cluster: str) -> Response:
+        """Operators: as for one node. A gang on several of them leaves once, and is counted once."""
+        actor, now, found = self.actor(), timezone.now(), cluster_of(cluster)
+        require(actor, Right.OPERATE_NODES)
+        ask, names = read_drain(json_object(request), found, now, with_nodes=True)
+        if is_preview(request):
+            return Response(outlook_answer(actor, preview_drain(actor, found, names, ask, now)))
+        drain_nodes(actor, found, names, ask, now)
+        rows = Node.objects.filter(cluster=found, name__in=names).select_related("cluster")
+        return Response({"nodes": _answers(actor, list(rows.order_by("name")))})
 
 
 class Topology(Door):

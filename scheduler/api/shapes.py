@@ -121,6 +121,18 @@ class CordonShape(Shape):
     taint = serializers.BooleanField()
 
 
+class DrainShape(Shape):
+    """What empties a node, and how far it is."""
+
+    reason = serializers.CharField()
+    running_jobs = serializers.ChoiceField(choices=["finish", "checkpoint", "evict"])
+    latest_at = serializers.DateTimeField(allow_null=True)
+    by = serializers.CharField()
+    since = serializers.DateTimeField()
+    expected_empty_at = serializers.DateTimeField(allow_null=True)
+    empty_at = serializers.DateTimeField(allow_null=True)
+
+
 class NodeAnswer(Shape):
     """A node. `jobs` are those on it that the caller may see."""
 
@@ -137,6 +149,7 @@ class NodeAnswer(Shape):
     cuda = serializers.CharField(allow_null=True)
     jobs = serializers.ListField(child=serializers.CharField())
     cordons = CordonShape(many=True)
+    drain = DrainShape(allow_null=True)
 
 
 class CountsShape(NodeGpusShape):
@@ -195,48 +208,3 @@ class QuotaPreviewAnswer(QuotasAnswer):
     evicted = JobOrHidden(many=True)
     never = JobOrHidden(many=True)
     warnings = serializers.ListField(child=serializers.CharField())
-
-
-class EvictedShape(Shape):
-    """A job by id, name and tenant; or only that there is one that the caller may not see."""
-
-    job = serializers.CharField(required=False)
-    name = serializers.CharField(required=False)
-    tenant = serializers.CharField(required=False)
-    hidden = serializers.BooleanField(required=False)
-
-
-class SparedShape(Shape):
-    """A job that was looked at and not stopped, or how many hidden ones, and why."""
-
-    job = serializers.CharField(required=False)
-    hidden = serializers.IntegerField(required=False)
-    why = serializers.CharField()
-    message = serializers.CharField()
-
-
-class EvictionAnswer(Shape):
-    """An order to stop a running attempt so that its job may come back, and what became of it."""
-
-    id = serializers.IntegerField()
-    cluster = serializers.CharField()
-    job = EvictedShape()
-    attempt = serializers.IntegerField(allow_null=True)
-    gpus = serializers.IntegerField()
-    flavor = serializers.CharField(allow_null=True)
-    rule = serializers.CharField()
-    state = serializers.ChoiceField(choices=["ordered", "stopping", "ended", "withdrawn"])
-    message = serializers.CharField(allow_blank=True)
-    ordered_by = serializers.CharField(allow_null=True)
-    ordered_at = serializers.DateTimeField()
-    signalled_at = serializers.DateTimeField(allow_null=True)
-    ended_at = serializers.DateTimeField(allow_null=True)
-    withdrawn_at = serializers.DateTimeField(allow_null=True)
-    ended_by = serializers.CharField(allow_null=True)
-    latest_at = serializers.DateTimeField(allow_null=True)
-    wait_for_checkpoint = serializers.BooleanField()
-    keeps_replicas = serializers.IntegerField(help_text="Above 0: it comes back in this size.")
-    lost_gpu_hours = serializers.FloatField(allow_null=True)
-    preemptor = EvictedShape(allow_null=True)
-    numbers = serializers.DictField(help_text="Quotas and shares at that moment.")
-    refused = SparedShape(many=True)

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scheduler.api import alerts, evictions, health, nodes, whatif
+from scheduler.api import alerts, attempts, evictions, health, nodes, whatif, windows
 from scheduler.api.lint import Lint
 from scheduler.api.logs import job_log
 
@@ -35,9 +35,7 @@ urlpatterns = [
         health.RuleDryRun.as_view(),
         name="api-health-rule-dry-run",
     ),
-    path(
-        "clusters/<str:cluster>/quarantine/", health.Quarantine.as_view(), name="api-quarantine"
-    ),
+    path("clusters/<str:cluster>/quarantine/", health.Quarantine.as_view(), name="api-quarantine"),
     path("clusters/<str:cluster>/joining/", health.Joining.as_view(), name="api-joining"),
     path(
         "clusters/<str:cluster>/health-policy/", health.Policy.as_view(), name="api-health-policy"
@@ -85,6 +83,10 @@ urlpatterns = [
         windows.FinishWindow.as_view(),
         name="api-window-finish",
     ),
+    path("attempts/me/heartbeat/", attempts.Heartbeat.as_view(), name="api-my-heartbeat"),
+    path("attempts/me/checkpoint/", attempts.Checkpoint.as_view(), name="api-my-checkpoint"),
+    path("attempts/me/notice/", attempts.NoticeDoor.as_view(), name="api-my-notice"),
+    path("attempts/me/report/", attempts.NodeReportDoor.as_view(), name="api-my-report"),
     path("calendar.ics", windows.Calendar.as_view(), name="api-calendar"),
     path("me/calendar/", windows.CalendarAddress.as_view(), name="api-my-calendar"),
     path(

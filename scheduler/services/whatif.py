@@ -220,6 +220,14 @@ def preview_quotas(actor: Actor, tenant: Tenant, cluster: Cluster, wanted: Quota
     )
 
 
+def delays_by_windows(cluster: str, windows: Sequence[Json]) -> list[Json | None]:
+    """For each window alone (times as seconds since the epoch) whose starts it would delay: jobs, seconds and GPU
+    seconds, summed. None where the planner had no time left."""
+    found = _ask("windows", {"cluster": cluster, "windows": list(windows)})
+    delays: list[Json | None] = found["delays"]
+    return delays
+
+
 class RemotePlanner:
     """What `queues` asks a planner, answered by the what-if process. Registered by `scheduler.apps`."""
 

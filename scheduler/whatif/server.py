@@ -20,6 +20,7 @@ from django.db import DatabaseError, connection
 from scheduler.services.whatif import door_key
 from scheduler.whatif import questions
 from scheduler.whatif.mirror import Mirror, Mirrors, UnknownClusterError
+from scheduler.whatif.windows import ask_windows
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Whatif:
                 web.post("/explain", self._door(self._explain)),
                 web.post("/quotas", self._door(questions.ask_quotas)),
                 web.post("/longer-run", self._door(questions.ask_longer_run)),
+                web.post("/windows", self._door(self._windows)),
             ]
         )
         app.cleanup_ctx.append(self._kept_warm)
@@ -76,6 +78,10 @@ class Whatif:
     def _explain(self, mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
         until = time.monotonic() + TRY_SECONDS
         return questions.ask_explanation(mirror, sent, now, lambda: time.monotonic() < until)
+
+    def _windows(self, mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
+        until = time.monotonic() + TRY_SECONDS
+        return ask_windows(mirror, sent, now, lambda: time.monotonic() < until)
 
     def _answer(
         self, ask: Callable[[Mirror, Mapping[str, Any], float], Json], sent: Mapping[str, Any]
