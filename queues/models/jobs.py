@@ -239,6 +239,9 @@ class Attempt(models.Model):
             models.Index(
                 fields=["cluster"], condition=Q(ended_at__isnull=True), name="attempt_open"
             ),
+            models.Index(
+                fields=["token_hash"], condition=Q(ended_at__isnull=True), name="attempt_by_token"
+            ),
         ]
 
     def __str__(self) -> str:
