@@ -113,8 +113,11 @@ class PresetForm(forms.Form):
         return found
 
     def changes(self) -> dict[str, Any]:
-        """What the service reads; call only when the form is valid."""
-        return dict(self.cleaned_data)
+        """What the service reads; call only when the form is valid. An empty text is none at all."""
+        return {
+            name: value if name == "spec" else value or None
+            for name, value in self.cleaned_data.items()
+        }
 
     @staticmethod
     def values_of(fields: PresetFields) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from queues.models import Cluster, ClusterMode
 from scheduler.lint.findings import SEVERITIES, Finding
 from scheduler.lint.run import lint
 from scheduler.lint.versions import version_sums
-from scheduler.models import ForeignPod, Node
+from scheduler.models import Drift, ForeignPod, Node
 from scheduler.selectors.lint import lint_sheet
 from scheduler.selectors.node_facts import flavor_sums, node_facts
 from scheduler.views.maps import cluster_of
@@ -28,6 +28,7 @@ from tenants.selectors import tenants_visible_to
 from tenants.views.shell import Frame, page, render_page
 
 PODS_SHOWN = 50
+HEALED_SHOWN = 10
 NODES_SHOWN = 24
 SEVERITY_LOOKS = {
     "error": Look("failed", SEVERITIES["error"]),
@@ -139,6 +140,7 @@ def _live_part(actor: Actor, cluster: Cluster) -> dict[str, Any]:
         "versions": version_sums(sheet),
         "levels": levels,
         "gpu_nodes": len(sheet.gpu_nodes),
+        "drifts": _drifts(actor, cluster),
     } | _strangers(actor, cluster)
 
 
@@ -153,6 +155,15 @@ def _tally(findings: Sequence[Finding]) -> list[tuple[Look, int]]:
     """How many findings of each severity there are, the gravest first."""
     counts = Counter(finding.severity for finding in findings)
     return [(look, counts[key]) for key, look in SEVERITY_LOOKS.items() if counts[key]]
+
+
+def _drifts(actor: Actor, cluster: Cluster) -> list[Drift]:
+    """What differs between rows and Kubernetes, and what was healed lately; for those who see all tenants."""
+    if not actor.sees_all_tenants:
+        return []
+    rows = Drift.objects.filter(cluster=cluster)
+    open_ones = list(rows.filter(healed_at__isnull=True)[:PODS_SHOWN])
+    return open_ones + list(rows.filter(healed_at__isnull=False)[:HEALED_SHOWN])
 
 
 def _strangers(actor: Actor, cluster: Cluster) -> dict[str, Any]:

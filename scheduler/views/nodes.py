@@ -11,17 +11,21 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.common.errors import NotVisibleError
+from controlplane.common.errors import ApplicationError, NotVisibleError
 from controlplane.common.looks import NODES
 from controlplane.common.models import Event
 from controlplane.common.pages import Page
 from queues.models import Cluster
-from scheduler.models import ForeignPod, Node
+from scheduler.forms.health import ReportForm
+from scheduler.models import ForeignPod, Node, NodeWatch
+from scheduler.selectors.gpu_health import gpus_visible_to, node_timeline, timeline_answers
 from scheduler.selectors.lint import findings_of
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
+from scheduler.services.node_reports import report_node
 from scheduler.services.nodes import cordon_node, node_of, uncordon_node
+from scheduler.views.health import STATES, gpu_look, shown_lines
 from scheduler.views.maps import cluster_of
-from tenants.access import Actor, Right, may
+from tenants.access import Actor, Right, may, require
 from tenants.selectors import events_visible_to
 from tenants.views.shell import Frame, page, render_page
 
@@ -137,9 +141,37 @@ def node_page(request: HttpRequest, actor: Actor, cluster: str, name: str) -> Ht
         "foreign": _foreign(actor, found, name),
         "events": _events(actor, found, name),
         "may_operate": may(actor, Right.OPERATE_NODES),
-    }
+        "report_form": ReportForm(),
+    } | _health(actor, row)
     frame = Frame("nodes", topics=(f"map:{found.name}",))
     return render_page(request, actor, "scheduler/node.html", context, frame)
+
+
+def _health(actor: Actor, row: Node) -> dict[str, Any]:
+    """How its GPUs are, what befell it, what it waits for."""
+    gpus = gpus_visible_to(actor).filter(node=row).order_by("index")
+    lines = timeline_answers(actor, list(node_timeline(actor, row)[:40]))
+    return {
+        "gpus": [(gpu, gpu_look(gpu)) for gpu in gpus],
+        "watch": NodeWatch.objects.filter(node=row).first(),
+        "health_look": STATES[row.health],
+        "lines": shown_lines(lines),
+    }
+
+
+@require_POST
+@page
+def report(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpResponse:
+    """An operator reports what was seen of a node; back to its page."""
+    require(actor, Right.OPERATE_NODES)
+    form = ReportForm(request.POST)
+    found = node_of(cluster, name)
+    try:
+        report_node(actor, found, form.changes() if form.is_valid() else {}, timezone.now())
+        messages.success(request, _("Reported; the rules judge it with the rest."))
+    except ApplicationError as error:
+        messages.error(request, f"{error.detail} {error.hint}".strip())
+    return redirect("node", cluster, name)
 
 
 @require_POST

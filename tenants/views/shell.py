@@ -74,6 +74,7 @@ EVERYWHERE = (
     ("plan", gettext_lazy("Plan"), "plan"),
     ("map", gettext_lazy("Map"), "map"),
     ("nodes", gettext_lazy("Nodes"), "node-list"),
+    ("health", gettext_lazy("Health"), "health"),
     ("calendar", gettext_lazy("Calendar"), "calendar"),
     ("alerts", gettext_lazy("Alerts"), "alert-list"),
 )
