@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from controlplane.common import log
+from queues.models import Cluster
 from scheduler.apply.estimates import write_estimates
 from scheduler.apply.fence import HeldLease, LeaseLostError, hold
 from scheduler.apply.holds import write_bookings
@@ -27,6 +28,7 @@ from scheduler.loop.silence import note_silence
 from scheduler.loop.timetable import next_due
 from scheduler.models import ClusterState
 from scheduler.services.evictions import carry_out_evictions
+from scheduler.services.occurrences import WindowTicker
 from scheduler.snapshot.reading import consistent_reads
 from scheduler.snapshot.warm import WarmSnapshot, differences
 
@@ -62,6 +64,7 @@ class _Kept:
 
     warm: WarmSnapshot
     spoken: Spoken
+    windows: WindowTicker
     memo: Memo = field(default_factory=Memo)
     due: float | None = None
     again: bool = True
@@ -135,7 +138,8 @@ class ClusterLoop:
     def _tick(self, lease: HeldLease, now: datetime) -> Tick:
         kept = self._kept or self._start_cold(now)
         changed = kept.warm.refresh()
-        if self._carry_out(lease, kept, now):
+        self._see_off(lease, kept, now, changed=changed)
+        if changed or kept.warm.evictions_open:
             changed = kept.warm.refresh() or changed
         if kept.doubtful and not changed:
             # The rows refused a start, and the log does not say why: trust the rows.
@@ -154,21 +158,28 @@ class ClusterLoop:
             self._consider(lease, kept, now)
         return Tick.IDLE
 
-    def _carry_out(self, lease: HeldLease, kept: _Kept, now: datetime) -> bool:
-        """Stop who was ordered to leave in an earlier tick, if it is time; whether anything was written.
+    def _see_off(self, lease: HeldLease, kept: _Kept, now: datetime, *, changed: bool) -> None:
+        """Let windows and drains go on, and stop who was ordered to leave in an earlier tick, if it is time.
 
         In an earlier one: an order whose reason goes away at once is withdrawn before anybody is told.
         """
-        if not kept.warm.evictions_open:
-            return False
-        carry_out_evictions(self.cluster_id, now, lambda: hold(lease))
-        return True
+
+        def fence() -> None:
+            hold(lease)
+
+        if changed:
+            kept.windows.cluster.refresh_from_db()
+        kept.windows.tick(now, fence, changed=changed)
+        if kept.warm.evictions_open:
+            carry_out_evictions(self.cluster_id, now, fence)
 
     def _start_cold(self, now: datetime) -> _Kept:
         ClusterState.objects.get_or_create(cluster_id=self.cluster_id)
         warm = WarmSnapshot(self.cluster_id, self.cluster)
         warm.refresh()
-        self._kept = _Kept(warm, read_spoken(self.cluster_id), compared_at=now)
+        cluster = Cluster.objects.get(pk=self.cluster_id)
+        spoken = read_spoken(self.cluster_id)
+        self._kept = _Kept(warm, spoken, WindowTicker(cluster), compared_at=now)
         return self._kept
 
     def _compared(self, kept: _Kept, now: datetime) -> _Kept:
