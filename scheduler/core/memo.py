@@ -22,6 +22,8 @@ from scheduler.core.quota.accounts import Totals, usage_group
 from scheduler.core.reasons import Reason
 from scheduler.core.topology.grid import RESOURCES, Grid, Ints, build_grid, patched
 
+_ASKS_KEPT = 100_000
+
 Aged = tuple[tuple[int, float, str], WaitingJob]
 """A waiting job behind its key in line."""
 
@@ -58,6 +60,7 @@ class Memo:
     _totals: Totals = field(default_factory=dict)
     _keys: dict[tuple[int, bool], tuple[Ask, str]] = field(default_factory=dict)
 
+    _least: dict[int, tuple[Ask, int]] = field(default_factory=dict)
     _waiting: dict[str, WaitingJob] = field(default_factory=dict)
     _waiting_rows: tuple[WaitingJob, ...] = ()
     _lines: dict[tuple[str, str], list[Aged]] = field(default_factory=dict)
@@ -170,13 +173,22 @@ class Memo:
             line.sort(key=_first)
         self._waiting, self._waiting_rows = now, rows
 
+    def least_gpus(self, ask: Ask) -> int:
+        """`Ask.least_gpus`, remembered for the object."""
+        found = self._least.get(id(ask))
+        if found is None or found[0] is not ask:
+            if len(self._least) > _ASKS_KEPT:
+                self._least.clear()
+            found = self._least[id(ask)] = (ask, ask.least_gpus)
+        return found[1]
+
     def key(self, ask: Ask, *, by_user: bool) -> str:
         """`ask_key`, remembered for the object."""
         found = self._keys.get((id(ask), by_user))
         if found is not None and found[0] is ask:
             return found[1]
         key = ask_key(ask, by_user=by_user)
-        if len(self._keys) > 100_000:
+        if len(self._keys) > _ASKS_KEPT:
             self._keys.clear()
         self._keys[id(ask), by_user] = (ask, key)
         return key

@@ -1,4 +1,4 @@
-"""The virtual-time driver: completions, submissions, one plan per time stamp.
+"""The virtual-time driver: completions, submissions, one plan per time stamp (if anybody waits).
 
 Every decision is made by `scheduler.core.planner.plan`, the entry point that the loop uses; the
 driver only moves time, ends jobs when their real run time is over, and enacts starts at once.
@@ -89,7 +89,8 @@ class Replay:
                 waiting = arrivals[position].waiting
                 self._waiting[waiting.id] = waiting
                 position += 1
-            self._enact(now, self.plan_at(now))
+            if self._waiting:
+                self._enact(now, self.plan_at(now))
         self.never_fit.extend(self._jobs[job_id] for job_id in self._waiting)
 
     def _next_time(self, arrivals: list[TraceJob], position: int) -> float:

@@ -59,6 +59,11 @@ class Evictions:
         elif hold.job in self._returning:
             self._holds[hold.job] = hold
 
+    @property
+    def may_search(self) -> bool:
+        """Whether victims may still be searched in this pass."""
+        return self._left > 0
+
     def is_held_for(self, job: WaitingJob) -> bool:
         """Whether capacity is being freed or kept for the job."""
         return job.id in self._taken
@@ -112,9 +117,9 @@ class Evictions:
 
     def evict_for(self, job: WaitingJob) -> bool:
         """Choose victims for the job, if a proven set exists; whether it does."""
-        for flavor in job.ask.flavors:
+        for flavor in job.ask.flavors if self.may_search else ():
             field = self._world.fields.get(flavor)
-            if field is None or self._left <= 0:
+            if field is None or not self.may_search:
                 continue
             preemptor = self._preemptor(field, job)
             if preemptor is None:

@@ -103,7 +103,8 @@ class Pass:
         shortest_first = {
             place: PlainLine(sorted(jobs, key=limit_key)) for place, jobs in deferred.items()
         }
-        self._take_turns(shortest_first, self._consider)
+        if shortest_first:
+            self._take_turns(shortest_first, self._consider)
         self.outcome.order = merged_order(self._taken)
         return self.outcome
 
@@ -123,6 +124,10 @@ class Pass:
     def _needs_no_turn(self, job: WaitingJob) -> bool:
         """Take note of a job whose answer is the same whenever its turn comes: one of a class that
         was refused and that nothing can help in this pass, or a backfill candidate for later."""
+        if not self._explains and self._is_hopeless(job):
+            self._pass_over(job)
+            self.outcome.skipped += 1
+            return True
         ask = job.ask
         seen = self._seen.get(id(ask))
         if seen is None:
@@ -146,6 +151,21 @@ class Pass:
             self._deferred.append(job)
             return True
         return False
+
+    def _is_hopeless(self, job: WaitingJob) -> bool:
+        """Whether the job needs more GPUs than are free at all, and its turn would bring neither a
+        booking nor an eviction. Cheap, and enough where nobody asks for reasons."""
+        if self.evictions.may_search or self._gate is not None:
+            return False
+        least, fields = self.world.memo.least_gpus(job.ask), self.world.fields
+        for flavor in job.ask.flavors:
+            field = fields.get(flavor)
+            if field is not None and not field.is_short_of(least):
+                return False
+        queue = self.world.queue_of(job)
+        if not queue.backfill or self.backfill.wants_booking(queue, job):
+            return False
+        return own_gate(job, self.world.now) is None and not self.evictions.is_held_for(job)
 
     def _pass_over(self, job: WaitingJob) -> None:
         if not self._is_second_round:
