@@ -85,17 +85,23 @@ def _read(reader: Reader, cluster: Cluster, now: datetime) -> WindowFields:
     return WindowFields(
         title=" ".join(reader.text("title", longest=200).split()),
         kind=kind,
-        starts_at=reader.moment("starts_at") or now,
-        ends_at=reader.moment("ends_at") or now,
+        starts_at=_whole_second(reader, "starts_at") or now,
+        ends_at=_whole_second(reader, "ends_at") or now,
         time_zone=_read_zone(reader),
         rrule=reader.text("rrule", longest=300),
         nodes=read_nodes(reader, cluster),
         crossing=reader.choice("crossing", Crossing.CHECKPOINTABLE, Crossing.values),
         running_jobs=reader.choice("running_jobs", RunningJobs.CHECKPOINT, RunningJobs.values),
-        latest_at=reader.moment("latest_at"),
+        latest_at=_whole_second(reader, "latest_at"),
         notice_minutes=reader.whole("notice_minutes", 60, most=MOST_NOTICE_MINUTES),
         admits=_read_admits(reader, kind, cluster),
     )
+
+
+def _whole_second(reader: Reader, key: str) -> datetime | None:
+    """A moment without its fraction of a second, which recurrence rules cannot say."""
+    at = reader.moment(key)
+    return None if at is None else at.replace(microsecond=0)
 
 
 def _read_zone(reader: Reader) -> str:

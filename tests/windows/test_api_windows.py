@@ -114,6 +114,14 @@ def test_what_is_wrong_is_named_and_changes_nothing(
     assert not Event.objects.filter(kind="window.created").exists()
 
 
+def test_fractions_of_seconds_are_cut_off(world: World) -> None:
+    start = timezone.now() + timedelta(hours=5)
+    sent = {"starts_at": start.isoformat(), "ends_at": (start + timedelta(hours=1)).isoformat()}
+    made = create(rrule="FREQ=WEEKLY", **sent)
+    assert made.status_code == 201, made.json()
+    assert MaintenanceWindow.objects.get().starts_at == start.replace(microsecond=0)
+
+
 def test_changes_need_the_version_that_was_read(world: World) -> None:
     address = f"{WINDOWS}{create().json()['id']}/"
     ines = client("ines")
