@@ -10,6 +10,7 @@ urlpatterns = [
     path("jobs/new/", submit.submit_page, name="job-new"),
     path("jobs/<str:job_id>/", job.job_page, name="job"),
     path("jobs/<str:job_id>/live/", job.job_live, name="job-live"),
+    path("jobs/<str:job_id>/change/", job.change_asked, name="job-change"),
     path("jobs/<str:job_id>/<slug:action>/", job.act_on_job, name="job-action"),
     path("flavors/", catalogue.flavor_list, name="flavor-list"),
     path("flavors/<str:name>/", catalogue.flavor_page, name="flavor"),

@@ -30,6 +30,7 @@ urlpatterns = [
     path("calendar/", calendar.calendar_page, name="calendar"),
     path("calendar/new/", calendar.new_window, name="window-new"),
     path("calendar/preview/", calendar.window_preview, name="window-preview"),
+    path("calendar/proposals/", calendar.window_proposals, name="window-proposals"),
     path("calendar/<int:pk>/", calendar.window_page, name="window"),
     path("calendar/<int:pk>/edit/", calendar.edit_window, name="window-edit"),
     path("calendar/<int:pk>/act/", calendar.act_on_window, name="window-act"),

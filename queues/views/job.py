@@ -15,12 +15,15 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.common.amounts import duration
+from controlplane.common.errors import ApplicationError
 from controlplane.common.models import Event
+from queues.forms.job import ChangeForm
 from queues.lifecycle import Phase
 from queues.models import Attempt, Job, Placement
 from queues.selectors.jobs import job_of
 from queues.selectors.placements import first_failed, was_stopped
 from queues.selectors.waiting import waiting_of
+from queues.services.jobs import change_job
 from queues.views.jobs import ACTIONS
 from queues.views.rows import JobRow, gpus_of, job_rows, shape_of
 from tenants.access import Actor, may_act_on
@@ -97,6 +100,25 @@ def act_on_job(request: HttpRequest, actor: Actor, job_id: str, action: str) -> 
     return redirect("job", job.pk)
 
 
+@require_POST
+@page
+def change_asked(request: HttpRequest, actor: Actor, job_id: str) -> HttpResponse:
+    """Another priority or time limit; back to the job's page, with what was refused said there."""
+    job = job_of(actor, job_id)
+    form = ChangeForm(request.POST)
+    if not form.is_valid():
+        for errors in form.errors.values():
+            messages.error(request, str(errors[0]))
+        return redirect("job", job.pk)
+    try:
+        change_job(actor, job, form.changes(), form.cleaned_data["version"], timezone.now())
+        messages.success(request, _("The job is changed."))
+    except ApplicationError as error:
+        lines = [found.message for found in error.errors] or [error.detail]
+        messages.error(request, " ".join([*lines, error.hint]).strip())
+    return redirect("job", job.pk)
+
+
 def _live_part(request: HttpRequest, actor: Actor, job: Job) -> dict[str, Any]:
     attempts = list(job.attempts.order_by("-number")[:20])
     shown = _chosen(attempts, request.GET.get("attempt", ""))
@@ -117,6 +139,7 @@ def _live_part(request: HttpRequest, actor: Actor, job: Job) -> dict[str, Any]:
         "first_failed": next((r for r in ranks if r.failed_first), None),
         "others": waiting.reasons[1:] if waiting else (),
         "events": _events(actor, job),
+        "change_form": ChangeForm(initial=ChangeForm.values_of(job)),
         "may_act": may_act_on(actor, job.tenant, job.user_id),
         "limit_said": _limit(job),
         "sentence": _sentence(job, row),
@@ -286,4 +309,5 @@ _DONE: Mapping[str, str | Promise] = {
     "cancel": gettext_lazy("The job is being cancelled."),
     "hold": gettext_lazy("The job is held."),
     "release": gettext_lazy("The job waits again."),
+    "requeue": gettext_lazy("The job stops with grace and waits for another attempt."),
 }

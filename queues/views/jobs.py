@@ -1,12 +1,13 @@
 """The list of jobs: tabs, filters, pages; and what is done to several of them at once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, prefetch_related_objects
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -19,17 +20,19 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.common.errors import ApplicationError
 from controlplane.common.looks import OUTCOMES, PHASES, REASONS
-from controlplane.common.pages import seek_page
+from controlplane.common.pages import Page, seek_page
 from queues.lifecycle import ACTIVE_PHASES, Phase
 from queues.models import Job
 from queues.selectors.jobs import counts_by_phase, jobs_visible_to
-from queues.services.jobs import cancel_job, hold_job, release_job
+from queues.services.jobs import cancel_job, hold_job, release_job, requeue_job
 from queues.views.rows import job_rows, with_row_parts
 from tenants.access import Actor, Right, may
 from tenants.selectors import tenants_visible_to
 from tenants.views.shell import Frame, page, render_page
 
 MOST_AT_ONCE = 200
+# As many rows as one page of a part: then nothing more is appended.
+FULL = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,9 @@ def job_list(request: HttpRequest, actor: Actor) -> HttpResponse:
     filters = {key: request.GET.get(key, "").strip()[:200] for key in FILTERS}
     visible = jobs_visible_to(actor)
     matching = _matching(visible, actor, filters)
-    jobs, pages = seek_page(request, with_row_parts(matching.filter(tab.chosen)), tab.order)
+    jobs, pages = (
+        _all_in_order(request, matching) if tab is TABS[0] else _one(request, matching, tab)
+    )
     context = {
         "rows": job_rows(actor, jobs),
         "page": pages,
@@ -88,6 +93,58 @@ def job_list(request: HttpRequest, actor: Actor) -> HttpResponse:
     return render_page(
         request, actor, "queues/job_list.html", context, Frame("queue", topics=(topic,))
     )
+
+
+def _one(request: HttpRequest, matching: QuerySet[Job], tab: Tab) -> tuple[list[Job], Page]:
+    return seek_page(request, with_row_parts(matching.filter(tab.chosen)), tab.order)
+
+
+def _all_in_order(request: HttpRequest, matching: QuerySet[Job]) -> tuple[list[Job], Page]:
+    """What waits, then what runs, then what has ended: each sought by its own columns, `?part=` says which.
+
+    A part that is short is followed by the next one's first page, so that a page has at most a hundred rows.
+    """
+    asked = request.GET.get("part", "")
+    parts = [tab for tab in TABS if tab.key != "all"]
+    start = next((n for n, tab in enumerate(parts) if tab.key == asked), 0)
+    found: list[Job] = []
+    pages = Page(said="", previous="", next="")
+    for number, tab in enumerate(parts[start:]):
+        asked_for = _part(request, tab.key, first=number > 0)
+        chosen = with_row_parts(matching.filter(tab.chosen)).prefetch_related(None)
+        rows, shown = seek_page(asked_for, chosen, tab.order)
+        found += rows
+        pages = replace(shown, previous=_from_start(request))
+        if pages.next or len(found) >= FULL:
+            break
+    prefetch_related_objects(found, "roles")
+    if not pages.next and tab is not parts[-1]:
+        query = request.GET.copy()
+        query.pop("cursor", None)
+        query["part"] = parts[parts.index(tab) + 1].key
+        pages = replace(pages, next=f"{request.path}?{query.urlencode()}")
+    return found, pages
+
+
+def _part(request: HttpRequest, key: str, *, first: bool) -> HttpRequest:
+    """The request as if it asked for this part; for its first page where `first`."""
+    same = copy(request)
+    query = request.GET.copy()
+    query["part"] = key
+    if first:
+        query.pop("cursor", None)
+    same.GET = query
+    return same
+
+
+def _from_start(request: HttpRequest) -> str:
+    """The list from its start; empty where it is shown from there."""
+    query = request.GET.copy()
+    if not {"cursor", "part"} & query.keys():
+        return ""
+    query.pop("cursor", None)
+    query.pop("part", None)
+    return f"{request.path}?{query.urlencode()}"
 
 
 def _matching(jobs: QuerySet[Job], actor: Actor, filters: Mapping[str, str]) -> QuerySet[Job]:
@@ -121,6 +178,7 @@ _TESTS: Mapping[str, Callable[[str], Q]] = {
 def _tab(request: HttpRequest, tab: Tab, current: Tab, counts: Mapping[str, int]) -> dict[str, Any]:
     query = request.GET.copy()
     query.pop("cursor", None)
+    query.pop("part", None)
     query["view"] = tab.key
     # Live counts are those of the topic, so they stand only where no filter narrows the list.
     narrowed = any(request.GET.get(key) for key in FILTERS if key != "tenant")
@@ -168,6 +226,7 @@ ACTIONS: Mapping[str, Callable[..., Any]] = {
     "cancel": cancel_job,
     "hold": hold_job,
     "release": release_job,
+    "requeue": requeue_job,
 }
 
 

@@ -1,5 +1,6 @@
 """The submit form's page. The live verdict beside it is a fragment of `scheduler.views.verdict`."""
 
+import json
 from typing import Any
 
 from django.contrib import messages
@@ -82,11 +83,44 @@ def _initial(request: HttpRequest, actor: Actor) -> dict[str, Any]:
     """What a clone starts from, else what the address names."""
     cloned = request.GET.get("from", "")
     if cloned:
-        return initial_from_job(as_sent(job_of(actor, cloned)))
+        return initial_from_job(as_sent(job_of(actor, cloned)) | _changed(request))
     named = {
         key: request.GET[key] for key in ("image", "command", "gpus", "name") if key in request.GET
     }
     return {"gpus": 8, "preemptible": True} | named
+
+
+# What the planner tries on a waiting job; the job's page links each trial to the form.
+TRIED = frozenset(
+    {
+        *("replicas", "min_replicas", "topology", "max_runtime_seconds", "gpu_model", "priority"),
+        *("min_cuda", "node_selector", "exclude_nodes", "preemptible"),
+    }
+)
+
+
+def _changed(request: HttpRequest) -> dict[str, Any]:
+    """`?change={"replicas": 4}`: what differs from the job that is cloned; nonsense is left out."""
+    try:
+        sent = json.loads(request.GET.get("change", "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(sent, dict):
+        return {}
+    return {key: value for key, value in sent.items() if _is_sound(key, value)}
+
+
+def _is_sound(key: str, value: Any) -> bool:
+    """Whether a clone's form can show it: the services check it when it is sent."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "topology": (dict,),
+        "node_selector": (dict,),
+        "exclude_nodes": (list,),
+        "gpu_model": (list,),
+        "min_cuda": (str,),
+        "preemptible": (bool,),
+    }
+    return key in TRIED and (value is None or isinstance(value, kinds.get(key, (int,))))
 
 
 def _last_used(actor: Actor) -> str:

@@ -1,10 +1,12 @@
 """Answers of the planner as fragments: would this job start, why does that one wait."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
+from urllib.parse import urlencode
 
 from django.forms import BoundField
 from django.http import HttpRequest, HttpResponse
@@ -131,6 +133,7 @@ class Trial:
     words: str
     verdict: str
     starts_at: datetime | None
+    href: str
 
 
 @require_safe
@@ -145,16 +148,16 @@ def job_explanation(request: HttpRequest, actor: Actor, job_id: str) -> HttpResp
         return render(request, "scheduler/_no_verdict.html", {"error": error, "again": again})
     except ConflictError:
         return HttpResponse("")
-    return render(request, "scheduler/_explain.html", _explained(found))
+    return render(request, "scheduler/_explain.html", _explained(found, job))
 
 
-def _explained(found: Explanation) -> dict[str, Any]:
+def _explained(found: Explanation, job: Job) -> dict[str, Any]:
     jobs = Job.objects.filter(pk__in=[ahead.job for ahead in found.ahead if ahead.job])
     names = dict(jobs.values_list("pk", "name"))
     return {
         "checks": _rungs(found.checks),
         "ahead": [_ahead(ahead, names) for ahead in found.ahead[:8]],
-        "trials": [_trial(trial) for trial in found.counterfactuals],
+        "trials": [_trial(trial, job) for trial in found.counterfactuals],
     }
 
 
@@ -211,9 +214,12 @@ CHECK_WORDS: Mapping[str, tuple[str | Promise, str]] = {
 }
 
 
-def _trial(trial: Counterfactual) -> Trial:
+def _trial(trial: Counterfactual, job: Job) -> Trial:
+    """With a link to the form that has the change filled in; a job of several roles is no form's."""
     words = ", ".join(_change(key, value) for key, value in trial.change.items())
-    return Trial(words, trial.verdict, trial.starts_at)
+    query = urlencode({"from": job.pk, "change": json.dumps(dict(trial.change))})
+    href = f"{reverse('job-new')}?{query}" if job.roles.count() == 1 else ""
+    return Trial(words, trial.verdict, trial.starts_at, href)
 
 
 def _change(key: str, value: Any) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.contrib import messages
 from django.db.models import QuerySet
@@ -22,6 +23,7 @@ from scheduler.forms.windows import WindowForm, field_of
 from scheduler.models import MaintenanceWindow, OccurrenceState
 from scheduler.selectors.windows import spans_of, window_answers, windows_visible_to
 from scheduler.services.departures import outlook_answer
+from scheduler.services.proposals import propose
 from scheduler.services.windows import (
     cancel_window,
     change_window,
@@ -317,6 +319,44 @@ def window_preview(request: HttpRequest, actor: Actor) -> HttpResponse:
             place_errors(form, error)
     context["faults"] = faults_of(form)
     return render(request, "scheduler/_departures.html", context)
+
+
+@require_POST
+@page
+def window_proposals(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The best times for the nodes and the length in the form, by the planner; a click fills the start in."""
+    require(actor, Right.OPERATE_WINDOWS)
+    form = _form(request, {})
+    form.full_clean()
+    sent = form.cleaned_data
+    wrong = {"cluster", "domains", "names", "labels", "flavor", "lasts", "time_zone"} & set(
+        form.errors
+    )
+    context: dict[str, Any] = {"faults": [f for f in faults_of(form) if wrong] if wrong else []}
+    if not wrong:
+        wish = {
+            "cluster": sent["cluster"],
+            "nodes": form.nodes(),
+            "duration_minutes": max(1, (sent["lasts"] or 0) // 60),
+            "running_jobs": sent.get("running_jobs") or "checkpoint",
+        }
+        try:
+            found = propose(actor, wish, timezone.now())
+            context["times"] = [_proposal(each, sent["time_zone"]) for each in found]
+        except ApplicationError as error:
+            context["error"] = error
+    return render(request, "scheduler/_proposals.html", context)
+
+
+def _proposal(answer: Mapping[str, Any], zone: ZoneInfo) -> dict[str, Any]:
+    """A proposed time; `value` is what the form's field takes, on the wall clock of the form's zone."""
+    at = datetime.fromisoformat(answer["starts_at"])
+    return {
+        **answer,
+        "at": at,
+        "value": at.astimezone(zone).strftime("%Y-%m-%dT%H:%M"),
+        "lost": round(answer["lost_gpu_seconds"] / 3600, 1),
+    }
 
 
 def faults_of(form: Any) -> list[tuple[str, str]]:

@@ -23,6 +23,8 @@
       input.value = String(Math.max(Number(input.min || 0), Number(input.value || 0) + by));
       input.dispatchEvent(new Event("input", { bubbles: true }));
     }
+    const fill = at("[data-fill]"), field = fill && document.querySelector(fill.dataset.fill);
+    if (field) { field.value = fill.dataset.value; field.dispatchEvent(new Event("input", { bubbles: true })); field.focus(); }
     for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
     at("[data-close]")?.closest("dialog")?.close();
     if (event.target instanceof HTMLDialogElement) event.target.close();
