@@ -1,6 +1,6 @@
 """WHAT IS ASKED AND ALLOWED, in rows: the catalogue, quotas and queues, jobs, and the planner's answers."""
 
-from queues.models.answers import Estimate, Verdict
+from queues.models.answers import Estimate, Forecast, Verdict
 from queues.models.catalogue import Cluster, ClusterMode, Flavor, Level, Preset, Sharing
 from queues.models.jobs import Attempt, Job, JobDependency, JobRole, Placement
 from queues.models.quotas import (
@@ -19,6 +19,7 @@ __all__ = [
     "ClusterMode",
     "Estimate",
     "Flavor",
+    "Forecast",
     "Job",
     "JobDependency",
     "JobRole",

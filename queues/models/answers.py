@@ -42,3 +42,36 @@ class Estimate(models.Model):
 
     def __str__(self) -> str:
         return f"{self.job_id} {self.p50:%H:%M}"
+
+
+class Forecast(models.Model):
+    """The first estimate of one wait, and what came of it: what later estimates learn from, and are judged by.
+
+    planned_at: the start if all jobs run to their limits, from which p50 and p90 were told. attempt: the number of
+    the attempt that is waited for. started_at None: it has not started (yet).
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="forecasts")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="forecasts")
+    attempt = models.PositiveIntegerField()
+    made_at = models.DateTimeField()
+    planned_at = models.DateTimeField()
+    p50 = models.DateTimeField()
+    p90 = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt"], name="forecast_once_per_wait")
+        ]
+        indexes = [
+            models.Index(
+                fields=["cluster", "-started_at"],
+                condition=models.Q(started_at__isnull=False),
+                name="forecast_by_start",
+            ),
+            models.Index(fields=["made_at"], name="forecast_by_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job_id} #{self.attempt} {self.p50:%H:%M}"

@@ -11,7 +11,7 @@ from django.db import models, transaction
 
 from controlplane.common.models import Event, IdempotencyKey
 from queues.lifecycle import Phase
-from queues.models import Attempt, Estimate, Job, Placement
+from queues.models import Attempt, Estimate, Forecast, Job, Placement
 from tenants.models import OutboxMessage
 
 ROWS_PER_BATCH = 500
@@ -33,6 +33,7 @@ KEPT = (
     Kept("jobs", Job, "finished_at", 400),
     Kept("attempts", Attempt, "ended_at", 400),
     Kept("estimates", Estimate, "made_at", 30),
+    Kept("forecasts", Forecast, "made_at", 30),
     Kept("messages", OutboxMessage, "created_at", 30),
     Kept("idempotency_keys", IdempotencyKey, "created_at", 1),
 )

@@ -48,3 +48,12 @@ class EvictionAnswer(Shape):
     preemptor = EvictedShape(allow_null=True)
     numbers = serializers.DictField(help_text="Quotas and shares at that moment.")
     refused = SparedShape(many=True)
+
+
+class AccuracyAnswer(Shape):
+    """How the first estimates of the last waits came true: p50 should be near 0.5, p90 near 0.9."""
+
+    starts = serializers.IntegerField()
+    before_p50 = serializers.FloatField(allow_null=True)
+    before_p90 = serializers.FloatField(allow_null=True)
+    since = serializers.DateTimeField(allow_null=True)

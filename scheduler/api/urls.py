@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from scheduler.api import alerts, attempts, evictions, health, nodes, whatif, windows
+from scheduler.api import alerts, attempts, evictions, forecasts, health, nodes, whatif, windows
 from scheduler.api.lint import Lint
 from scheduler.api.logs import job_log
 
@@ -14,6 +14,11 @@ urlpatterns = [
         "tenants/<str:tenant>/quotas/preview/",
         whatif.QuotaPreviewDoor.as_view(),
         name="api-quotas-preview",
+    ),
+    path(
+        "clusters/<str:cluster>/estimates/",
+        forecasts.EstimateAccuracy.as_view(),
+        name="api-cluster-estimates",
     ),
     path("evictions/", evictions.Evictions.as_view(), name="api-evictions"),
     path("alerts/", alerts.Alerts.as_view(), name="api-alerts"),

@@ -1,15 +1,20 @@
-"""Start estimates, rewritten when they moved by more than a minute and 5 % (rule 6).
+"""Start estimates: a range for each, rewritten when it moved by more than a minute and 5 % (rule 6).
 
-Called by `scheduler.loop.cycle`, with a plan that estimates.
+Called by `scheduler.loop.cycle`, with a plan that estimates. The plan's moment is a bound (every job to its limit);
+the range comes from what earlier bounds came to. The first estimate of each wait is kept as a forecast for that.
 """
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 from controlplane.common import log
-from queues.models import Estimate, Job
+from queues.models import Estimate, Forecast, Job
 from scheduler.apply.fence import HeldLease, hold
-from scheduler.apply.spoken import Spoken
+from scheduler.apply.spoken import Spoken, ToldRange
+from scheduler.core.explain.calibration import Calibration
 from scheduler.core.outputs import Plan
+from scheduler.selectors.forecasts import calibration_of
 
 ROWS_PER_TRANSACTION = 500
 LEAST_MOVE_SECONDS = 60.0
@@ -18,15 +23,17 @@ LEAST_MOVE_SHARE = 0.05
 
 def write_estimates(lease: HeldLease, plan: Plan, spoken: Spoken, now: datetime) -> int:
     """Write the estimates that moved enough, delete those that the plan no longer gives; returns rows written."""
-    given = {e.job: e.starts_at for e in plan.estimates if e.starts_at is not None}
+    bounds = {e.job: e.starts_at for e in plan.estimates if e.starts_at is not None}
+    given = _ranges(calibration_of(lease.cluster_id), plan.now, bounds)
     moved = {
-        job: starts_at
-        for job, starts_at in given.items()
-        if has_moved(spoken.estimates.get(job), starts_at, plan.now)
+        job: told
+        for job, told in given.items()
+        if _is_news(spoken.estimates.get(job), told, plan.now)
     }
     gone = [job for job in spoken.estimates if job not in given]
     for part in _parts(sorted(moved)):
-        _upsert(lease, {job: moved[job] for job in part}, spoken, now)
+        _upsert(lease, {job: moved[job] for job in part}, bounds, now)
+        spoken.estimates.update({job: moved[job] for job in part})
     for part in _parts(gone):
         with log.writing():
             hold(lease)
@@ -36,6 +43,12 @@ def write_estimates(lease: HeldLease, plan: Plan, spoken: Spoken, now: datetime)
     return len(moved) + len(gone)
 
 
+def note_starts(jobs: Sequence[str], now: datetime) -> None:
+    """These jobs start: their forecasts have come true so. In the caller's transaction; two statements."""
+    Estimate.objects.filter(job__in=jobs).delete()
+    Forecast.objects.filter(job__in=jobs, started_at__isnull=True).update(started_at=now)
+
+
 def has_moved(before: float | None, after: float, now: float) -> bool:
     """Whether an estimate differs from the one shown by more than a minute and 5 % of the time to go."""
     if before is None:
@@ -43,25 +56,58 @@ def has_moved(before: float | None, after: float, now: float) -> bool:
     return abs(after - before) > max(LEAST_MOVE_SECONDS, LEAST_MOVE_SHARE * max(0.0, before - now))
 
 
-def _upsert(lease: HeldLease, moved: dict[str, float], spoken: Spoken, now: datetime) -> None:
+def _ranges(calibration: Calibration, now: float, bounds: dict[str, float]) -> dict[str, ToldRange]:
+    ranges = {job: calibration.range_for(now, at) for job, at in bounds.items()}
+    return {job: ToldRange(found.p50, found.p90) for job, found in ranges.items()}
+
+
+def _is_news(before: ToldRange | None, after: ToldRange, now: float) -> bool:
+    if before is None:
+        return True
+    return has_moved(before.p50, after.p50, now) or has_moved(before.p90, after.p90, now)
+
+
+def _upsert(
+    lease: HeldLease, moved: dict[str, ToldRange], bounds: dict[str, float], now: datetime
+) -> None:
     with log.writing():
         hold(lease)
         # A job may have been deleted by retention, never while it waits; then its estimate is not wanted.
-        known = set(Job.objects.filter(pk__in=moved).values_list("pk", flat=True))
+        attempts = dict(Job.objects.filter(pk__in=moved).values_list("pk", "attempt_number"))
         Estimate.objects.bulk_create(
             [
-                Estimate(job_id=job, p50=datetime.fromtimestamp(at, UTC), made_at=now)
-                for job, at in moved.items()
-                if job in known
+                Estimate(job_id=job, p50=_moment(told.p50), p90=_moment(told.p90), made_at=now)
+                for job, told in moved.items()
+                if job in attempts
             ],
             update_conflicts=True,
             unique_fields=["job"],
-            update_fields=["p50", "made_at"],
+            update_fields=["p50", "p90", "made_at"],
         )
-    spoken.estimates.update(moved)
+        # Only the first of a wait counts: the rows that are there stay as they are.
+        Forecast.objects.bulk_create(
+            [
+                Forecast(
+                    cluster_id=lease.cluster_id,
+                    job_id=job,
+                    attempt=attempts[job] + 1,
+                    made_at=now,
+                    planned_at=_moment(bounds[job]),
+                    p50=_moment(told.p50),
+                    p90=_moment(told.p90),
+                )
+                for job, told in moved.items()
+                if job in attempts
+            ],
+            ignore_conflicts=True,
+        )
 
 
-def _parts(jobs: list[str]) -> list[list[str]]:
-    return [
-        jobs[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(jobs), ROWS_PER_TRANSACTION)
-    ]
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _parts(jobs: Iterable[str]) -> Iterable[list[str]]:
+    remaining = iter(jobs)
+    while part := list(islice(remaining, ROWS_PER_TRANSACTION)):
+        yield part

@@ -27,12 +27,20 @@ class SpokenVerdict:
         return str(self.reasons[0]["code"])
 
 
+@dataclass(frozen=True, slots=True)
+class ToldRange:
+    """The range of a start as people were told, in seconds since the epoch."""
+
+    p50: float
+    p90: float
+
+
 @dataclass(slots=True)
 class Spoken:
-    """verdicts by class key; estimated starts by job, in seconds since the epoch; bookings by job."""
+    """verdicts by class key; told ranges of starts by job; bookings by job."""
 
     verdicts: dict[str, SpokenVerdict] = field(default_factory=dict)
-    estimates: dict[str, float] = field(default_factory=dict)
+    estimates: dict[str, ToldRange] = field(default_factory=dict)
     bookings: dict[str, Booking] = field(default_factory=dict)
 
 
@@ -46,7 +54,10 @@ def read_spoken(cluster_id: int) -> Spoken:
             key: SpokenVerdict(tuple(reasons), first_job)
             for key, reasons, first_job in verdicts.values_list("class_key", "reasons", "first_job")
         },
-        estimates={job: p50.timestamp() for job, p50 in estimates.values_list("job_id", "p50")},
+        estimates={
+            job: ToldRange(p50.timestamp(), (p90 or p50).timestamp())
+            for job, p50, p90 in estimates.values_list("job_id", "p50", "p90")
+        },
         bookings={row.job_id: _booking(row) for row in bookings.select_related("flavor")},
     )
 

@@ -17,8 +17,9 @@ from psycopg.errors import DeadlockDetected
 from controlplane.common import log
 from controlplane.common.errors import ConflictError
 from queues.lifecycle import Phase
-from queues.models import Attempt, ClusterMode, Estimate, Flavor, Job, JobRole, Placement
+from queues.models import Attempt, ClusterMode, Flavor, Job, JobRole, Placement
 from queues.services.attempts import Beginning, begin_attempts
+from scheduler.apply.estimates import note_starts
 from scheduler.apply.fence import HeldLease, hold
 from scheduler.core.inputs.jobs import Seat as PlannedSeat
 from scheduler.core.outputs import Start
@@ -305,7 +306,7 @@ def _write(
         batch_size=ROWS_PER_INSERT,
     )
     ids = [start.job for start in starts]
-    Estimate.objects.filter(job__in=ids).delete()
+    note_starts(ids, now)
     # What was freed for them has served.
     Hold.objects.filter(job__in=ids).delete()
     return attempts
