@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from django.contrib.auth.hashers import make_password
 
@@ -15,7 +16,7 @@ from controlplane.installation.rows import (
     ensure_queue,
     ensure_quotas,
 )
-from queues.models import ClusterMode
+from queues.models import ClusterMode, Preset
 from scheduler.models import HealthPolicy
 from tenants.access import SCOPES, Actor
 from tenants.authentication import token_hash
@@ -78,10 +79,25 @@ def _cluster(actor: Actor, now: datetime) -> None:
     cluster = ensure_cluster(CLUSTER, ClusterMode.SCHEDULE, LEVELS, now)
     flavors = {ensure_flavor(cluster, spec, now): nominal for spec, nominal in FLAVORS.items()}
     # The simulated exporters answer through the API server, as on a cluster without a route to its nodes.
-    HealthPolicy.objects.get_or_create(cluster=cluster, defaults={"exporter_url": "apiserver"})
+    HealthPolicy.objects.get_or_create(cluster=cluster, defaults=_health_policy())
     for tenant in Tenant.objects.filter(slug__in=TENANTS):
         ensure_quotas(actor, tenant, flavors, now)
         ensure_queue(actor, tenant, "train", flavors, now)
+
+
+def _health_policy() -> dict[str, Any]:
+    """Exporters answer through the API server; a burn-in takes a quarter of a minute of simulated work."""
+    spec = {"annotations": {"sim.muster.dev/run-seconds": "15"}}
+    preset, _made = Preset.objects.get_or_create(
+        name="burn-in", defaults={"description": "Burn-in of repaired nodes", "spec": spec}
+    )
+    return {
+        "exporter_url": "apiserver",
+        "burn_in_image": "registry.example/burn-in:1",
+        "burn_in_command": ["dcgmi", "diag", "--run", "3"],
+        "burn_in_preset": preset,
+        "burn_in_limit_seconds": 600,
+    }
 
 
 def _people(actor: Actor, now: datetime) -> None:

@@ -96,12 +96,35 @@ def through_api_server(connection: Connection) -> Exporters:
     return Exporters(page, in_flight=16)
 
 
+class Discovered:
+    """Exporter pods where the API knows any; else, where one node's exporter answers there, the node proxy."""
+
+    def __init__(self, pods: Exporters, proxy: Exporters | None, addresses: "Addresses") -> None:
+        self._pods, self._proxy, self._addresses = pods, proxy, addresses
+
+    async def read(self, nodes: Collection[str], spread_seconds: float) -> Scrapes:
+        """As `Source.read`."""
+        if self._proxy is None or self._addresses.knows_any or not nodes:
+            return await self._pods.read(nodes, spread_seconds)
+        # One call finds out: a thousand that fail every few seconds would be a burden.
+        first = min(nodes)
+        probed = await self._proxy.read([first], 0.0)
+        if probed[first] is None:
+            return dict.fromkeys(nodes)
+        return await self._proxy.read([n for n in nodes if n != first], spread_seconds) | probed
+
+
 class Addresses:
     """Exporter pods by node, looked up again every so often and when one does not answer."""
 
     def __init__(self, connection: Connection | None, template: str = "") -> None:
         self._connection, self._template = connection, template
         self._known: dict[str, str] = {}
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether there is anywhere to go."""
+        return bool(self._known) or bool(self._template)
 
     def of(self, node: str) -> str:
         """A node's URL; empty when none is known."""

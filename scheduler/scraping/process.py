@@ -123,8 +123,9 @@ class HealthProcess:
             await _awaited(self._refresh())
         nodes, seconds = await self._in_database(self._all_nodes)
         log_times = await self._log_times()
+        seen_at = self._clock()
         scrapes = await self._source.read(nodes, min(spread, seconds / 4))
-        await self._in_database(partial(self._judge, scrapes, log_times))
+        await self._in_database(partial(self._judge, scrapes, log_times, seen_at))
         sign_of_life("health")
         return float(seconds)
 
@@ -148,14 +149,15 @@ class HealthProcess:
                 self._closely.bell.clear()
 
     async def _look(self, nodes: list[str]) -> float:
+        seen_at = self._clock()
         scrapes = await self._source.read(nodes, 0.0)
-        await self._in_database(partial(self._judge, scrapes, {}))
+        await self._in_database(partial(self._judge, scrapes, {}, seen_at))
         return 0.0
 
-    def _judge(self, scrapes: Scrapes, log_times: LogTimes) -> None:
+    def _judge(self, scrapes: Scrapes, log_times: LogTimes, seen_at: datetime) -> None:
         """In the database's thread."""
         try:
-            self._ticker.judge(scrapes, self._clock(), log_times)
+            self._ticker.judge(scrapes, self._clock(), log_times, seen_at)
         except DatabaseError:
             connection.close()
             raise

@@ -36,6 +36,8 @@ CAUSE_OF_CORDON: Mapping[str, str] = {
     "health": "unhealthy",
     "drain": "draining",
 }
+# States of health in which no job may land there; a suspect node still takes jobs of one node.
+HEALTH_OUT = frozenset({"unhealthy", "draining", "repairing", "burn_in", "joining"})
 # States in which a node takes jobs.
 IN_STATES = frozenset({"free", "used"})
 
@@ -117,7 +119,7 @@ def _facts(cluster: str, row: Node, used: int, foreign: int) -> NodeFacts:
         domains=row.domains,
         state=state,
         cause=row.cordon_reason if row.cordon_wanted and row.cordon_reason else cause,
-        since=row.cordon_since if row.cordon_wanted else row.ready_changed_at,
+        since=_since(row),
         by=row.cordon_by if row.cordon_wanted else "",
         capacity=row.gpus_capacity,
         allocatable=row.gpus_allocatable,
@@ -130,6 +132,13 @@ def _facts(cluster: str, row: Node, used: int, foreign: int) -> NodeFacts:
     )
 
 
+def _since(row: Node) -> datetime | None:
+    if row.cordon_wanted:
+        return row.cordon_since
+    out_by_health = row.health_closed or row.health in HEALTH_OUT
+    return row.health_since if out_by_health else row.ready_changed_at
+
+
 def node_state(row: Node, used: int) -> tuple[str, str]:
     """A node's state and the cause of it; a cordon asked for counts at once."""
     causes = {str(cause["code"]): cause for cause in row.out_causes}
@@ -137,12 +146,15 @@ def node_state(row: Node, used: int) -> tuple[str, str]:
         causes.setdefault("unmanaged", {})
     if row.cordon_wanted:
         causes.setdefault(CAUSE_OF_CORDON.get(row.cordon_source, "cordoned"), {})
+    if row.health_closed or row.health in HEALTH_OUT:
+        causes.setdefault("unhealthy", {"numbers": {"cause": row.health_cause or None}})
     for code, state in STATE_OF_CAUSE.items():
         if code in causes:
             return state, _cause(code, causes[code])
     if causes:
         return "faulty", next(iter(causes))
-    return ("used" if used else "free"), ""
+    suspicion = f"{row.health}: {row.health_cause}" if row.health == "suspect" else ""
+    return ("used" if used else "free"), suspicion
 
 
 def _cause(code: str, cause: Mapping[str, Any]) -> str:

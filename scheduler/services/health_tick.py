@@ -21,11 +21,11 @@ from scheduler.health.readings import GpuReading, Holder, read_page
 from scheduler.health.states import GRAVITY, State
 from scheduler.health.xids import xid_of
 from scheduler.models import Gpu, HealthEvent, Node, NodeWatch
-from scheduler.services.alerts import AlertFacts, raise_alert, settle_alerts
 from scheduler.services.health.acts import act_on, blame_hardware, take_out_later
 from scheduler.services.health.metrics import WRITTEN_EVERY, Sampler, note_judged, write_metrics
 from scheduler.services.health.returns import fade, proceed, welcome
 from scheduler.services.health.scene import NodeScene, Scene, read_scene
+from scheduler.services.health.telling import Lasting, settle, tell_people
 from scheduler.services.health.timeline import Hit
 from scheduler.services.health.verdicts import (
     News,
@@ -43,7 +43,6 @@ BLAMED_WITHIN = timedelta(minutes=10)
 # Findings that are news each time; others last, and are news when they begin.
 EDGES = frozenset({"xid", "xid_repeat", "ecc_uncorrected", "kernel", "report"})
 SPARING_RULES = frozenset({"ecc_uncorrected", "row_remap", "gpu_missing", "dcgm_health"})
-EXPORTER_DOWN_AFTER = timedelta(minutes=2)
 Readings = Mapping[str, GpuReading]
 
 
@@ -55,7 +54,7 @@ class HealthTicker:
     through_prometheus: bool = False
     work: WorkBook = field(default_factory=WorkBook)
     _memories: dict[str, GpuMemory] = field(default_factory=dict)
-    _lasting: dict[str, set[tuple[str, str, str]]] = field(default_factory=dict)
+    _lasting: Lasting = field(default_factory=dict)
     _missing: dict[str, datetime] = field(default_factory=dict)
     _fallen: dict[str, datetime] = field(default_factory=dict)
     _labelled: set[str] = field(default_factory=set)
@@ -77,20 +76,22 @@ class HealthTicker:
         pages: Mapping[str, Readings | None],
         now: datetime,
         log_times: LogTimes | None = None,
+        seen_at: datetime | None = None,
     ) -> list[News]:
-        """As `tick`, from readings."""
+        """As `tick`, from readings. seen_at: when the scraping began, where that took time."""
         scene = read_scene(self.cluster, list(pages))
         self._enrol(scene, pages, now)
+        welcome(scene, now)
+        self._note_answers(scene, pages, now)
         found: list[News] = []
         for name, node in scene.nodes.items():
-            welcome(scene, node, now)
             found += self._judge_node(scene, node, pages[name], now)
         self._keep_metrics(scene, pages, now)
         if self._is_whole(scene):
-            self._settle(scene, pages, now)
+            settle(scene, pages, self._lasting, now)
             readings = {name: page for name, page in pages.items() if page is not None}
             judge_work(scene, self.work, readings, log_times or {}, now)
-        note_judged((n for n in scene.nodes.values() if pages[n.name] is not None), now)
+        note_judged((n for n in scene.nodes.values() if pages[n.name] is not None), seen_at or now)
         return found
 
     # Rows for what is seen for the first time.
@@ -126,10 +127,7 @@ class HealthTicker:
         self, scene: Scene, node: NodeScene, readings: Readings | None, now: datetime
     ) -> list[News]:
         findings = self._node_findings(scene, node, now)
-        if readings is None:
-            self._silent(node, now)
-        else:
-            self._heard(node, readings, now)
+        if readings is not None:
             findings += self._gpu_findings(scene, node, readings, now)
         news = self._news(node, findings, readings, now)
         if not news and _is_at_peace(node):
@@ -142,11 +140,11 @@ class HealthTicker:
                 take_out_later(scene, node, now)
             self._blame_late(node, now)
             proceed(scene, node, None if readings is None else dict(readings), now)
-            fade(scene, node, {finding.uuid for finding, _ in findings}, now)
+            fade(scene, node, {gpu.uuid if gpu else "" for _, gpu in findings}, now)
             _expire_overrides(node, now)
             settle_node(scene, node, now)
         for each in news:
-            self._alert(scene, node, each, now)
+            tell_people(scene, node, each, now)
         return news
 
     def _node_findings(
@@ -193,6 +191,7 @@ class HealthTicker:
             gpu, memory = node.gpus[uuid], self._memory(node.gpus[uuid])
             found += [(f, gpu) for f in judge_gpu(reading, memory, scene.rules, now)]
             _keep_judged(gpu, memory, reading)
+        self._retire(node, readings)
         for uuid, gpu in node.gpus.items():
             if uuid in readings:
                 self._missing.pop(uuid, None)
@@ -205,6 +204,14 @@ class HealthTicker:
             if finding is not None:
                 found.append((finding, gpu))
         return found
+
+    def _retire(self, node: NodeScene, readings: Readings) -> None:
+        """GPUs in whose place another one answers were swapped: their rows go, their story stays."""
+        places = {reading.index for reading in readings.values()}
+        gone = [g for g in node.gpus.values() if g.uuid not in readings and g.index in places]
+        for gpu in gone:
+            del node.gpus[gpu.uuid]
+            gpu.delete()
 
     def _memory(self, gpu: Gpu) -> GpuMemory:
         """What is known of a GPU: of this process, else of its row."""
@@ -236,7 +243,8 @@ class HealthTicker:
             known = key in before or key in lasting or _is_told(finding, gpu, node)
             if finding.rule not in EDGES:
                 lasting.add(key)
-                if known and not says_more(finding, gpu, node):
+                held = gpu is not None and is_overridden(gpu, now)
+                if known and (held or not says_more(finding, gpu, node)):
                     continue
             news.append(News(finding, gpu, self._hits(node, gpu, readings, finding, now)))
         self._lasting[node.name] = lasting
@@ -296,26 +304,24 @@ class HealthTicker:
 
     # The exporter.
 
-    def _heard(self, node: NodeScene, readings: Readings, now: datetime) -> None:
-        watch = node.watch
-        generation = next((r.generation for r in readings.values()), "")
-        if watch.unknown_since is None and watch.answered_at and watch.gpus_seen == len(readings):
-            return
-        watch.unknown_since, watch.error, watch.answered_at = None, "", now
-        watch.generation, watch.gpus_seen = generation, len(readings)
-        watch.save(
-            update_fields=["unknown_since", "error", "answered_at", "generation", "gpus_seen"]
-        )
-        Gpu.objects.filter(node=node.row, uuid__in=list(readings)).update(unknown_since=None)
-
-    def _silent(self, node: NodeScene, now: datetime) -> None:
-        """Nothing is known any more; nothing is taken out for that alone."""
-        watch = node.watch
-        if watch.unknown_since is not None:
-            return
-        watch.unknown_since, watch.error = now, "the exporter does not answer"
-        watch.save(update_fields=["unknown_since", "error"])
-        Gpu.objects.filter(node=node.row, unknown_since__isnull=True).update(unknown_since=now)
+    def _note_answers(
+        self, scene: Scene, pages: Mapping[str, Readings | None], now: datetime
+    ) -> None:
+        """Who answers and who does not, where that has changed. Of the silent nothing is known any more, and nothing
+        is taken out for that alone."""
+        nodes = scene.nodes.values()
+        silent = [
+            node for node in nodes if pages[node.name] is None and node.watch.unknown_since is None
+        ]
+        back = [n for n in nodes if pages[n.name] is not None and n.watch.unknown_since is not None]
+        for node in silent:
+            node.watch.unknown_since, node.watch.error = now, "the exporter does not answer"
+        changed = silent + [node for node in nodes if _heard(node, pages[node.name], now)]
+        if changed:
+            watches = [node.watch for node in changed]
+            NodeWatch.objects.bulk_update(watches, _ANSWER_COLUMNS, batch_size=500)
+        for listed, since in ((silent, now), (back, None)):
+            _mark_unknown(listed, since)
 
     # What is kept and told.
 
@@ -342,61 +348,31 @@ class HealthTicker:
         rows = Node.objects.filter(cluster=self.cluster, gone_at__isnull=True, flavor__isnull=False)
         return rows.count() <= len(scene.nodes)
 
-    def _alert(self, scene: Scene, node: NodeScene, news: News, now: datetime) -> None:
-        facts = _alert_of(scene, node, news.gpu, news.finding)
-        if facts is not None:
-            raise_alert(facts, now)
 
-    def _settle(self, scene: Scene, pages: Mapping[str, Readings | None], now: datetime) -> None:
-        """Alerts of a whole pass: what is so now is open, the rest is over."""
-        found: dict[str, list[AlertFacts]] = {kind: [] for kind in _SETTLED}
-        for node in scene.nodes.values():
-            for gpu in node.gpus.values():
-                kind = _kind_of_state(State(gpu.state))
-                if kind:
-                    found[kind].append(_gpu_alert(scene, node, gpu, kind, {"cause": gpu.cause}))
-                for rule, kind in (("ecc_corrected", "ecc_errors"), ("temperature", "gpu_hot")):
-                    if (gpu.uuid, rule, Grade.ALERT.value) in self._lasting.get(node.name, set()):
-                        found[kind].append(
-                            _gpu_alert(
-                                scene, node, gpu, kind, self._numbers(pages, node, gpu, scene)
-                            )
-                        )
-            since = node.watch.unknown_since
-            if since is not None and now - since >= EXPORTER_DOWN_AFTER:
-                numbers = {"since": since.isoformat(timespec="seconds")}
-                found["exporter_down"].append(
-                    AlertFacts(
-                        "exporter_down", cluster=self.cluster, node=node.name, numbers=numbers
-                    )
-                )
-            if node.row.health == State.SUSPECT and node.row.health_closed:
-                found["node_suspect"].append(
-                    AlertFacts(
-                        "node_suspect",
-                        cluster=self.cluster,
-                        node=node.name,
-                        numbers={"cause": node.row.health_cause},
-                    )
-                )
-        for kind, facts in found.items():
-            settle_alerts(kind, self.cluster, facts, now)
-
-    def _numbers(
-        self, pages: Mapping[str, Readings | None], node: NodeScene, gpu: Gpu, scene: Scene
-    ) -> dict[str, float | str]:
-        reading = (pages[node.name] or {}).get(gpu.uuid)
-        values = reading.values if reading else {}
-        count = values.get("ecc_sbe_vol", values.get("ecc_sbe_agg", 0))
-        return {
-            "temperature_c": values.get("temperature_c", 0),
-            "limit_c": scene.rules["temperature"].number("above_c"),
-            "count": count,
-            "error_kind": "corrected",
-        }
+def _heard(node: NodeScene, readings: Readings | None, now: datetime) -> bool:
+    """Note an answer on the node's watch; True when it says something new."""
+    watch = node.watch
+    if readings is None or (watch.unknown_since is None and watch.gpus_seen == len(readings)):
+        return False
+    watch.unknown_since, watch.error, watch.answered_at = None, "", now
+    watch.generation = next((reading.generation for reading in readings.values()), "")
+    watch.gpus_seen = len(readings)
+    return True
 
 
-_SETTLED = ("gpu_fault", "gpu_suspect", "ecc_errors", "gpu_hot", "exporter_down", "node_suspect")
+def _mark_unknown(nodes: list[NodeScene], since: datetime | None) -> None:
+    """The GPUs of these nodes are unknown from then on, or no longer."""
+    rows = Gpu.objects.filter(node__in=[node.row.pk for node in nodes])
+    if nodes and since is not None:
+        rows.filter(unknown_since__isnull=True).update(unknown_since=since)
+    elif nodes:
+        rows.update(unknown_since=None)
+    for node in nodes:
+        for gpu in node.gpus.values():
+            gpu.unknown_since = (gpu.unknown_since or since) if since else None
+
+
+_ANSWER_COLUMNS = ["unknown_since", "error", "answered_at", "generation", "gpus_seen"]
 
 
 def _new_gpu(cluster: Cluster, node: NodeScene, reading: GpuReading, now: datetime) -> Gpu:
@@ -423,7 +399,7 @@ def _keep_judged(gpu: Gpu, memory: GpuMemory, reading: GpuReading) -> None:
         latched = {}
     counters = {name: value for name, value in memory.counters.items() if value}
     judged = {"xid": memory.xid, "counters": counters, "latched": latched}
-    if judged != gpu.judged:
+    if judged != (gpu.judged or {"xid": 0, "counters": {}, "latched": {}}):
         gpu.judged = judged
         gpu.save(update_fields=["judged"])
 
@@ -456,50 +432,3 @@ def _expire_overrides(node: NodeScene, now: datetime) -> None:
             )
             if gpu.state != State.HEALTHY and node.watch.out_since is None:
                 set_gpu(gpu, State.HEALTHY, "", "", now)
-
-
-def _kind_of_state(state: State) -> str:
-    if state is State.SUSPECT:
-        return "gpu_suspect"
-    return "gpu_fault" if GRAVITY[state] > GRAVITY[State.SUSPECT] else ""
-
-
-def _alert_of(
-    scene: Scene, node: NodeScene, gpu: Gpu | None, finding: Finding
-) -> AlertFacts | None:
-    numbers = {"cause": finding.cause, **dict(finding.numbers)}
-    if gpu is None:
-        return None
-    kind = {
-        "ecc_corrected": "ecc_errors",
-        "ecc_uncorrected": "ecc_errors",
-        "temperature": "gpu_hot",
-    }.get(finding.rule)
-    if finding.grade in (Grade.SUSPECT, Grade.UNHEALTHY) and kind is None:
-        kind = "gpu_fault" if finding.grade is Grade.UNHEALTHY else "gpu_suspect"
-    if kind is None:
-        return None
-    return _gpu_alert(scene, node, gpu, kind, numbers, finding.evidence)
-
-
-def _gpu_alert(
-    scene: Scene,
-    node: NodeScene,
-    gpu: Gpu,
-    kind: str,
-    numbers: Mapping[str, object],
-    detail: str = "",
-) -> AlertFacts:
-    return AlertFacts(
-        kind,
-        cluster=scene.cluster,
-        node=node.name,
-        gpu=gpu.uuid,
-        numbers=dict(numbers),
-        detail=detail or gpu.evidence,
-    )
-
-
-def first_watch(cluster: Cluster) -> bool:
-    """Whether the cluster has never been judged."""
-    return not NodeWatch.objects.filter(node__cluster=cluster).exists()

@@ -227,7 +227,11 @@ def test_sample_before_the_fault_is_well() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["dcgm_h100_node_default_metrics_only.prom", "dcgm_h100_node_genB_hostname.prom", "dcgm_h100_node_genC_reconstructed.prom"],
+    [
+        "dcgm_h100_node_default_metrics_only.prom",
+        "dcgm_h100_node_genB_hostname.prom",
+        "dcgm_h100_node_genC_reconstructed.prom",
+    ],
 )  # fmt: skip
 def test_samples_without_ecc_still_show_the_xid_and_the_heat(name: str) -> None:
     found = sample_findings(None, name)

@@ -45,7 +45,8 @@ def taken(*indexes: int, minutes_ago: float = 1) -> list[Taken]:
 
 @pytest.mark.parametrize(
     ("nodes", "percent", "least", "allowed"),
-    [(1, 5, 2, 2), (40, 5, 2, 2), (41, 5, 2, 3), (64, 5, 2, 4), (72, 5, 2, 4), (1000, 5, 2, 50), (10, 5, 0, 1), (0, 5, 2, 2)],
+    [(1, 5, 2, 2), (40, 5, 2, 2), (41, 5, 2, 3), (64, 5, 2, 4), (72, 5, 2, 4), (1000, 5, 2, 50),
+     (10, 5, 0, 1), (0, 5, 2, 2)],
 )  # fmt: skip
 def test_allowed_is_the_larger_and_rounded_up(
     nodes: int, percent: float, least: int, allowed: int

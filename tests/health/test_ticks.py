@@ -20,6 +20,8 @@ from scheduler.models import (
 from scheduler.services.burn_in import note_burn_in
 from scheduler.services.health_tick import HealthTicker
 from scheduler.snapshot.nodes import read_nodes
+from tests.factories import later
+from tests.health.pages import page
 from tests.health.scene import add_nodes, make_scene
 
 pytestmark = pytest.mark.django_db
@@ -471,3 +473,37 @@ def test_rules_that_are_off_find_nothing() -> None:
     assert HealthRule.objects.filter(mode="off").exists()
     assert outs(scene) == {}
     assert NodeWatch.objects.count() == 2
+
+
+def test_a_fault_during_burn_in_sends_the_node_back_to_repair_whatever_the_pod_says() -> None:
+    scene = make_scene(4, burn_in_image="x")
+    scene.tick(3, XID_79)
+    Node.objects.filter(name="gpu-00000").update(boot_id="boot-0-2")
+    scene.tick(15)
+    scene.tick(15)
+    burn_in = BurnIn.objects.get()
+    scene.tick(15, {0: {4: {"xid": 95}}})
+    assert scene.node(0).health == "repairing"
+    burn_in.refresh_from_db()
+    assert burn_in.phase == "cancelled"
+    assert not note_burn_in(burn_in.pk, phase="passed", now=scene.now, exit_code=0)
+
+
+def test_a_swapped_gpu_takes_the_place_of_the_old_one() -> None:
+    scene = make_scene(1)
+    text = page("gpu-00000").replace("GPU-gpu-00000-5", "GPU-new")
+    scene.seconds += 15
+    scene.ticker.tick({"gpu-00000": text}, scene.now)
+    assert set(Gpu.objects.filter(index=5).values_list("uuid", flat=True)) == {"GPU-new"}
+    assert Gpu.objects.count() == 8
+
+
+def test_a_sign_that_lasts_under_an_override_is_told_once() -> None:
+    scene = make_scene(2)
+    Gpu.objects.filter(node__name="gpu-00000", index=3).update(
+        override_state="healthy", override_until=later(10_000), override_by="ines"
+    )
+    for _ in range(4):
+        scene.tick(15, {0: {3: {"remap_failed": 1}}})
+    assert HealthEvent.objects.count() == 1
+    assert outs(scene) == {}

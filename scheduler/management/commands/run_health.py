@@ -24,6 +24,7 @@ from scheduler.models import HealthPolicy
 from scheduler.scraping.fetching import (
     THROUGH_API_SERVER,
     Addresses,
+    Discovered,
     Prometheus,
     Source,
     direct,
@@ -110,7 +111,8 @@ def source_of(
         return Prometheus(session, policy.prometheus_url)
     if policy.exporter_url == THROUGH_API_SERVER and kube is not None:
         return through_api_server(kube)
-    return direct(session, addresses.of)
+    proxy = through_api_server(kube) if kube is not None else None
+    return Discovered(direct(session, addresses.of), proxy, addresses)
 
 
 class LastLinesOfPods(LastLines):

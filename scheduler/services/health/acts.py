@@ -20,6 +20,7 @@ from scheduler.models import CordonSource, EvictionRule, HealthAction, HealthEve
 from scheduler.services.alerts import AlertFacts, raise_alert
 from scheduler.services.cordons import set_cordon
 from scheduler.services.evictions import order_eviction
+from scheduler.services.health.burning import cancel_burn_ins
 from scheduler.services.health.scene import NodeScene, Scene
 from scheduler.services.health.timeline import HEALTH, Hit, Line, write_lines
 from scheduler.services.health.verdicts import News, happens
@@ -37,6 +38,10 @@ def act_on(scene: Scene, node: NodeScene, news: Sequence[News], now: datetime) -
     grave = [
         each for each in news if each.finding.grade is Grade.UNHEALTHY and not _spoken_for(each)
     ]
+    if grave and node.watch.state == State.BURN_IN:
+        # It failed while it was tried: whatever the burn-in says now.
+        happens(scene, node, Happening.CONDEMNED, grave[0].finding.cause, now)
+        cancel_burn_ins(node.row, grave[0].finding.cause, now)
     if not grave or node.watch.out_since is not None:
         return
     acting = [each for each in grave if scene.rules[each.finding.rule].may_take_out]
@@ -95,7 +100,9 @@ def take_out(scene: Scene, node: NodeScene, news: Sequence[News], now: datetime)
 
 def take_out_later(scene: Scene, node: NodeScene, now: datetime) -> None:
     """A node that was left in takes its turn when the budget has room again, or its rule may act by now."""
-    bad = [gpu for gpu in node.gpus.values() if gpu.state == State.UNHEALTHY and not gpu.override_state]
+    bad = [
+        gpu for gpu in node.gpus.values() if gpu.state == State.UNHEALTHY and not gpu.override_state
+    ]
     if not bad or node.watch.out_since is not None:
         return
     acting = {key for key, rule in scene.rules.items() if rule.may_take_out}

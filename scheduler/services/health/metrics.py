@@ -12,12 +12,14 @@ from django.db import connection
 from django.db.models import Field
 
 from scheduler.health.readings import GpuReading
-from scheduler.models import Gpu, HealthSample, Node, NodeWatch
+from scheduler.models import Gpu, HealthAction, HealthEvent, HealthSample, Node, NodeWatch
 from scheduler.services.health.scene import NodeScene
 
 WRITTEN_EVERY = timedelta(seconds=60)
 SAMPLED_EVERY = timedelta(minutes=10)
 SAMPLES_KEPT = timedelta(days=1)
+# Faults of a node are its history: kept as long as attempts and placements are.
+TIMELINE_KEPT = timedelta(days=400)
 JUDGED_EVERY = timedelta(seconds=30)
 # A tick of so few nodes was asked for by somebody who waits for its verdict.
 FEW_NODES = 64
@@ -121,6 +123,8 @@ class Sampler:
         ]
         HealthSample.objects.bulk_create(rows, batch_size=500)
         HealthSample.objects.filter(at__lt=now - SAMPLES_KEPT).delete()
+        HealthEvent.objects.filter(at__lt=now - TIMELINE_KEPT).delete()
+        HealthAction.objects.filter(at__lt=now - TIMELINE_KEPT).delete()
         self.began = now
         self._sums.clear()
         return len(rows)

@@ -8,7 +8,7 @@ from scheduler.health.findings import Grade
 from scheduler.health.joining import Newcomer, checklist, passes, ready_for_burn_in
 from scheduler.health.readings import GpuReading
 from scheduler.health.states import Happening, State
-from scheduler.models import BurnIn, BurnInPhase, CordonSource, ForeignPod, Node
+from scheduler.models import BurnIn, BurnInPhase, CordonSource, ForeignPod, Node, NodeWatch
 from scheduler.services.alerts import AlertFacts, raise_alert, resolve_alert
 from scheduler.services.cordons import lift_cordon
 from scheduler.services.health.acts import CORDON_KEY, keep_away
@@ -22,16 +22,18 @@ WATCH_FAILS = 20
 Readings = dict[str, GpuReading] | None
 
 
-def welcome(scene: Scene, node: NodeScene, now: datetime) -> None:
-    """A node that was never judged: well at a cluster's first sync, `joining` later."""
-    if not node.is_new:
-        return
-    watch = node.watch
-    watch.state = State.HEALTHY if scene.first_time else State.JOINING
-    watch.since = now
-    watch.cause = "" if scene.first_time else "has joined the cluster"
-    watch.save()
-    node.is_new = False
+def welcome(scene: Scene, now: datetime) -> None:
+    """Nodes that were never judged: well at a cluster's first sync, `joining` later."""
+    fresh = [node for node in scene.nodes.values() if node.is_new]
+    for node in fresh:
+        watch = node.watch
+        watch.state = State.HEALTHY if scene.first_time else State.JOINING
+        watch.since = now
+        watch.cause = "" if scene.first_time else "has joined the cluster"
+        node.is_new = False
+    NodeWatch.objects.bulk_create(
+        [node.watch for node in fresh], batch_size=500, ignore_conflicts=True
+    )
 
 
 def proceed(scene: Scene, node: NodeScene, readings: Readings, now: datetime) -> None:
