@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
+from controlplane.processes import lineup
 from tests.e2e.api import Api
 from tests.e2e.stack import ROOT, TEST_VARIABLES, stop_demo, wait_until, what_it_said
 from tests.services.binaries import redis_server
@@ -71,6 +73,7 @@ class Installation:
     broker: Broker
     var: Path
     database_url: str
+    environment: dict[str, str]
 
     @property
     def api(self) -> Api:
@@ -81,6 +84,27 @@ class Installation:
         """Process ids by name, as the supervisor last wrote them."""
         found: dict[str, int] = json.loads((self.var / "pids.json").read_text())
         return found
+
+    def second_scheduler(self) -> "subprocess.Popen[bytes]":
+        """Another scheduler beside the supervised one; whoever starts it ends it."""
+        command = lineup.celery_worker("scheduler", "second").command
+        with (self.var / "second.out").open("wb") as said:
+            return subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdout=said, stderr=subprocess.STDOUT
+            )
+
+    def cut_connections(self) -> int:
+        """End every connection to the database, in whatever it is doing; answers how many there were."""
+        ended = self.rows(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        return int(ended[0][0])
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """What the database answers."""
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            return connection.execute(query).fetchall()
 
 
 @contextmanager
@@ -106,7 +130,8 @@ def running_installation(
             lambda: answers(url, supervisor, folder), START_SECONDS, lambda: what_it_said(folder)
         )
         token = token_of_admin(environment)
-        yield Installation(url, token, kubeconfig, broker, folder, environment["DATABASE_URL"])
+        database_url = environment["DATABASE_URL"]
+        yield Installation(url, token, kubeconfig, broker, folder, database_url, environment)
     finally:
         if supervisor.poll() is None:
             supervisor.send_signal(signal.SIGTERM)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.e2e.production import Installation, running_installation
 from tests.e2e.stack import ROOT, wait_until
 from tests.services.session import Session
 
+# A little longer than the lease in the suite; half a minute by `make chaos`.
+BROKER_AWAY_SECONDS = float(os.environ.get("BROKER_AWAY_SECONDS") or 14)
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
@@ -73,6 +76,35 @@ def test_jobs_start_when_the_scheduler_is_started_without_a_broker(
         job_id = submitted(installation, replicas=2, run_seconds=1)
         assert installation.api.until(job_id, "running", 20)["phase"] in {"running", "finished"}
     finally:
+        installation.broker.start()
+
+
+def test_gangs_survive_cut_connections_and_a_leader_that_comes_back_late(
+    installation: Installation,
+) -> None:
+    """Redis is gone all the while. Two schedulers; the leader stands still until the other has taken over."""
+    installation.broker.stop()
+    second = installation.second_scheduler()
+    paused = pid_of(installation, "scheduler")
+    try:
+        sent = [submitted(installation, replicas=r, run_seconds=4) for r in (1, 2, 4, 8) * 3]
+        os.kill(paused, signal.SIGSTOP)
+        until = time.monotonic() + BROKER_AWAY_SECONDS
+        cut = 0
+        while time.monotonic() < until:
+            cut += installation.cut_connections()
+            time.sleep(2)
+        os.kill(paused, signal.SIGCONT)
+        for job_id in sent:
+            assert installation.api.until(job_id, "finished", 60)["outcome"] == "succeeded"
+        assert cut > 10, "too few connections were cut to mean anything"
+        holders = installation.rows("select token from scheduler_lease")
+        assert holders[0][0] >= 2, "nobody took over"
+        assert installation.rows("select count(*) from scheduler_seat") == [(0,)]
+    finally:
+        os.kill(paused, signal.SIGCONT)
+        second.kill()
+        second.wait(10)
         installation.broker.start()
 
 

@@ -1,14 +1,32 @@
 """Migrations go back and forth without losing what people have entered."""
 
+import os
+import re
+import sqlite3
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.apps.registry import Apps
+from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+INDEXES = "SELECT sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ?"
 OURS = ("common", "tenants", "queues", "scheduler")
+
+
+@pytest.fixture
+def migrated(transactional_db: None, settings: Any) -> None:
+    """Tests make tables without migrations: here they are known again, and recorded as made."""
+    settings.MIGRATION_MODULES = {}
+    call_command("migrate", fake=True, interactive=False, verbosity=0)
 
 
 def _migrate(*targets: tuple[str, str | None]) -> Apps:
@@ -26,7 +44,7 @@ def _latest() -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.slow
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("migrated")
 def test_going_back_to_the_first_tables_and_forth_again_keeps_flavors_quotas_and_jobs():
     newest = _latest()
     try:
@@ -46,7 +64,7 @@ def test_going_back_to_the_first_tables_and_forth_again_keeps_flavors_quotas_and
 
 
 @pytest.mark.slow
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("migrated")
 def test_every_migration_of_ours_can_be_taken_back_and_made_again():
     newest = _latest()
     try:
@@ -57,6 +75,46 @@ def test_every_migration_of_ours_can_be_taken_back_and_made_again():
         _migrate(*MigrationExecutor(connection).loader.graph.leaf_nodes())
     assert "queues_job" in connection.introspection.table_names()
     assert newest == _latest()
+
+
+@pytest.mark.slow
+def test_tables_made_at_once_are_those_that_the_migrations_make(tmp_path: Path) -> None:
+    """The demo's first start, and every test, make them from the models."""
+    one_by_one = _made_by(tmp_path / "migrated", "migrate", "--verbosity", "0")
+    at_once = _made_by(tmp_path / "at-once", "prepare_demo", "--logins", str(tmp_path / "logins"))
+    assert at_once == one_by_one
+    assert "queues_job" in at_once
+
+
+def _made_by(folder: Path, *command: str) -> dict[str, Any]:
+    """Columns, indexes and checks of each table, and the migrations that are recorded."""
+    folder.mkdir()
+    environment = os.environ | {
+        "VAR": str(folder),
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+    }
+    environment.pop("DATABASE_URL", None)
+    subprocess.run([sys.executable, "manage.py", *command], cwd=ROOT, env=environment, check=True)
+    with sqlite3.connect(folder / "muster.sqlite3") as database:
+        tables = [name for (name,) in database.execute(TABLES)]
+        made: dict[str, Any] = {name: _table(database, name) for name in tables}
+        recorded = database.execute("SELECT app, name FROM django_migrations")
+        return made | {"migrations": sorted(recorded.fetchall())}
+
+
+def _table(database: sqlite3.Connection, name: str) -> dict[str, Any]:
+    """Without the order of columns, which follows the order of migrations."""
+    columns = database.execute(f'PRAGMA table_info("{name}")').fetchall()
+    indexes = database.execute(INDEXES, (name,)).fetchall()
+    (definition,) = database.execute(
+        "SELECT sql FROM sqlite_master WHERE name = ?", (name,)
+    ).fetchone()
+    body = definition[definition.index("(") + 1 : definition.rindex(")")]
+    return {
+        "columns": sorted(column[1:] for column in columns),
+        "indexes": sorted(sql for (sql,) in indexes if sql),
+        "parts": sorted(re.split(r", (?=\"|CONSTRAINT)", body)),
+    }
 
 
 def _enter(apps: Apps) -> None:
