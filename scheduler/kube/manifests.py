@@ -202,6 +202,8 @@ def _annotations(attempt: AttemptPods) -> dict[str, str]:
         **attempt.annotations,
         **attempt.preset.annotations,
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        # An empty file: nothing is ahead.
+        **({NOTICE_ANNOTATION: ""} if attempt.notice_file else {}),
     }
 
 
@@ -217,7 +219,7 @@ def _spec(attempt: AttemptPods, role: RolePods, replica: Replica) -> Json:
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": attempt.grace_seconds,
         "tolerations": _tolerations(role, preset),
-        "securityContext": _pod_security(preset),
+        "securityContext": pod_security(preset),
         "containers": [_container(attempt, role, replica)],
         "volumes": _volumes(attempt),
     }
@@ -239,7 +241,7 @@ def _container(attempt: AttemptPods, role: RolePods, replica: Replica) -> Json:
         "image": role.image,
         "env": environment_of(_pod_environment(attempt, role, replica)),
         "resources": _resources(role, attempt.preset),
-        "securityContext": _container_security(attempt.preset),
+        "securityContext": container_security(attempt.preset),
         "volumeMounts": _mounts(attempt),
         # The end of the log stands in for a message that the program did not write.
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -283,7 +285,8 @@ def _resources(role: RolePods, preset: Preset) -> Json:
     return {"limits": amounts, "requests": dict(amounts)}
 
 
-def _pod_security(preset: Preset) -> Json:
+def pod_security(preset: Preset) -> Json:
+    """The pod's security context: the restricted profile, unless the preset says more."""
     context: Json = {"seccompProfile": {"type": "RuntimeDefault"}}
     if not preset.run_as_root:
         context["runAsNonRoot"] = True
@@ -292,7 +295,8 @@ def _pod_security(preset: Preset) -> Json:
     return context
 
 
-def _container_security(preset: Preset) -> Json:
+def container_security(preset: Preset) -> Json:
+    """The container's security context: no capabilities but the preset's."""
     capabilities: Json = {"drop": ["ALL"]}
     if preset.capabilities:
         capabilities["add"] = list(preset.capabilities)

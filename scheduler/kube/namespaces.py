@@ -71,7 +71,7 @@ def limit_range_manifest(wanted: NamespaceWanted) -> dict[str, Any]:
 def policy_manifest(wanted: NamespaceWanted) -> dict[str, Any]:
     """The NetworkPolicy: in come pods of the same namespace alone; out, to these, to DNS, to Muster's web process
     (nothing else in its namespace), and to what is not in the cluster; never to the machines' metadata service."""
-    each_other = [{"podSelector": {}}]
+    each_other: list[dict[str, Any]] = [{"podSelector": {}}]
     spec = {
         "podSelector": {},
         "policyTypes": ["Ingress", "Egress"],

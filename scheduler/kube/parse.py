@@ -22,6 +22,7 @@ from scheduler.kube.seen import (
     OUR_PREFIX,
     ConditionSeen,
     ContainerSeen,
+    NodeEvent,
     NodeSeen,
     PodSeen,
     Requests,
@@ -70,6 +71,17 @@ def parse_node(raw: Raw) -> NodeSeen:
         kubelet_version=system.get("kubeletVersion") or "",
         address=_address(status.get("addresses") or ()),
         deleting="deletionTimestamp" in metadata,
+    )
+
+
+def parse_node_event(raw: Raw) -> NodeEvent:
+    """One Event about a node."""
+    at = raw.get("lastTimestamp") or raw.get("eventTime") or raw.get("firstTimestamp")
+    return NodeEvent(
+        node=(raw.get("involvedObject") or {}).get("name") or "",
+        reason=raw.get("reason") or "",
+        message=raw.get("message") or "",
+        at=parse_time(at),
     )
 
 

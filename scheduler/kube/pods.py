@@ -6,6 +6,7 @@ Each verb may be repeated: what is already as wanted counts as done, but only wh
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,6 +59,13 @@ async def create_pod(connection: Connection, manifest: Mapping[str, Any]) -> Pod
         return parse_pod(await connection.post(path, manifest))
     except AlreadyExists as error:
         return await _found_instead(connection, manifest, error)
+
+
+async def create_named_pod(connection: Connection, manifest: Mapping[str, Any]) -> None:
+    """Create a pod whose name alone says what it is; there already is done."""
+    path = f"/api/v1/namespaces/{quote(manifest['metadata']['namespace'], safe='')}/pods"
+    with contextlib.suppress(AlreadyExists):
+        await connection.post(path, manifest)
 
 
 async def _found_instead(

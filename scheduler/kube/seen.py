@@ -76,6 +76,16 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """What somebody (the kubelet, node-problem-detector) said of a node."""
+
+    node: str
+    reason: str
+    message: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Requests:
     """What a pod takes from its node: the scheduler's rule over its containers."""
 

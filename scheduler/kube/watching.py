@@ -19,8 +19,8 @@ import aiohttp
 
 from scheduler.kube.connection import Connection
 from scheduler.kube.errors import Expired, KubeError, error_from_status
-from scheduler.kube.parse import parse_node, parse_pod
-from scheduler.kube.seen import NodeSeen, PodSeen
+from scheduler.kube.parse import parse_node, parse_node_event, parse_pod
+from scheduler.kube.seen import NodeEvent, NodeSeen, PodSeen
 
 Seen = TypeVar("Seen")
 LARGEST_LINE_BYTES = 16 * 1024 * 1024
@@ -70,6 +70,9 @@ class Kind(Generic[Seen]):
 
 NODES: Kind[NodeSeen] = Kind("/api/v1/nodes", parse_node)
 PODS: Kind[PodSeen] = Kind("/api/v1/pods", parse_pod)
+NODE_EVENTS: Kind[NodeEvent] = Kind(
+    "/api/v1/events", parse_node_event, {"fieldSelector": "involvedObject.kind=Node"}
+)
 
 
 @dataclass(frozen=True, slots=True)

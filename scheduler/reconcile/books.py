@@ -13,6 +13,7 @@ from controlplane.common import log
 from queues.models import Cluster, Flavor, Level, Placement
 from scheduler.kube.namespaces import NamespaceWanted
 from scheduler.logstore import LogStore
+from scheduler.reconcile.burn_ins import BurnIns
 from scheduler.reconcile.drift import DriftBook
 from scheduler.reconcile.ends import WELL, NodeStanding, Stop
 from scheduler.reconcile.ledger import AttemptLife, Ledger
@@ -55,6 +56,7 @@ class Books:
     foreign: ForeignBook
     wishes: WishBook
     drift: DriftBook
+    burn_ins: BurnIns
     policy: Policy = field(default_factory=lambda: Policy("observe"))
     namespaces: dict[str, NamespaceWanted] = field(default_factory=dict)
     dues: dict[AttemptKey, datetime] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class Books:
             ForeignBook(cluster),
             WishBook(cluster),
             DriftBook(cluster),
+            BurnIns(cluster),
         )
 
     def load(self) -> None:
@@ -86,6 +89,7 @@ class Books:
         self.nodes.load()
         self.wishes.load()
         self.drift.forget()
+        self.burn_ins.doubtful = True
         self.load_policy()
         self.foreign.load()
         self.kept_logs = {

@@ -7,7 +7,7 @@ difference has to be there in two checks. Nothing here acts; the rules that heal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -151,18 +151,20 @@ def _found(row: Drift) -> Found:
 def pod_drift(
     view: ClusterView,
     attempts: Mapping[tuple[str, int], AttemptLife],
-    has_row: Mapping[tuple[str, int], bool],
+    unclaimed: Callable[[PodSeen, tuple[str, int]], str | None],
 ) -> Iterable[Found]:
-    """Our pods that no placement, or another than its own, accounts for."""
+    """Our pods that no placement, or another than its own, accounts for. `unclaimed`: why a pod of that
+    attempt is nobody's; None where a row tells of it."""
     for pod in view.pods.values():
         key = attempt_of(pod)
         if key is None or pod.finished:
             continue
         attempt = attempts.get(key)
-        if attempt is not None:
+        why = unclaimed(pod, key)
+        if why is not None:
+            yield _of_pod(DriftKind.UNCLAIMED, pod, why)
+        elif attempt is not None:
             yield from _of_attempt(pod, attempt)
-        elif not has_row.get(key, False):
-            yield _of_pod(DriftKind.UNCLAIMED, pod, "no row knows its job or attempt")
         elif not pod.terminating:
             yield _of_pod(DriftKind.LEFT_OVER, pod, "its attempt is recorded as ended")
 

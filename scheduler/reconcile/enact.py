@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from scheduler.kube.burn_in import BurnInPod, burn_in_manifest
 from scheduler.kube.claims import need_default_scheduler
 from scheduler.kube.connection import Connection
 from scheduler.kube.errors import (
@@ -30,6 +31,7 @@ from scheduler.kube.pods import (
     PodKey,
     annotate_pod,
     bind_pod,
+    create_named_pod,
     create_pod,
     delete_pod,
     evict_pod,
@@ -59,6 +61,7 @@ from scheduler.reconcile.wanted import (
     Evict,
     KeepLog,
     LabelNode,
+    MakeBurnIn,
     Notify,
     OfNode,
     RemoveObjects,
@@ -86,7 +89,9 @@ def identity_of(order: Order) -> tuple[str, object]:
             return type(order).__name__, key
         case Delete(pod=pod) | KeepLog(pod=pod) | Notify(pod=pod) | Evict(pod=pod):
             return type(order).__name__, pod.uid
-        case Cordon(node=node) | TaintNode(node=node) | LabelNode(node=node):
+        case (
+            Cordon(node=node) | TaintNode(node=node) | LabelNode(node=node) | MakeBurnIn(node=node)
+        ):
             return type(order).__name__, node
     raise TypeError(f"not to be carried out: {order!r}")
 
@@ -94,7 +99,13 @@ def identity_of(order: Order) -> tuple[str, object]:
 def again_after(order: Order) -> results.Result | None:
     """What makes the next tick look again at whatever the order was for."""
     match order:
-        case Cordon(node=node) | TaintNode(node=node) | LabelNode(node=node) | Evict(node=node):
+        case (
+            Cordon(node=node)
+            | TaintNode(node=node)
+            | LabelNode(node=node)
+            | Evict(node=node)
+            | MakeBurnIn(node=node)
+        ):
             return results.LookAtNode(node)
         case Delete(key=None):
             return None  # a leftover: the next full pass meets it again
@@ -172,7 +183,7 @@ class Enactor:
                 self.report(results.ObjectsRemoved(order.key))
             case CheckStart():
                 await self._check_start(order)
-            case Cordon() | TaintNode() | LabelNode() | Evict():
+            case Cordon() | TaintNode() | LabelNode() | Evict() | MakeBurnIn():
                 await self._do_to_node(order)
 
     async def _do_to_node(self, order: OfNode) -> None:
@@ -185,6 +196,12 @@ class Enactor:
                 await set_labels(self.connection, node, dict(labels))
             case Evict(pod=pod):
                 await evict_pod(self.connection, pod)
+            case MakeBurnIn(pod=wanted):
+                await self._make_burn_in(wanted)
+
+    async def _make_burn_in(self, wanted: BurnInPod) -> None:
+        await self._ensure_priority_class()
+        await create_named_pod(self.connection, burn_in_manifest(wanted))
 
     async def mirror(self, wanted: NamespaceWanted) -> None:
         """Make a tenant's namespace as wanted; a refusal is told in the log, and tried again."""

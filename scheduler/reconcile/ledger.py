@@ -89,6 +89,7 @@ class AttemptLife:
     stop_grace_seconds: int | None
     unknown_since: datetime | None
     service_created_at: datetime | None
+    last_checkpoint_at: datetime | None
     message: str
     placements: list[PlacementLife] = field(default_factory=list)
 

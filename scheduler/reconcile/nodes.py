@@ -7,7 +7,7 @@ so that an unchanged cluster costs no statement.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from controlplane.common import log
 from queues.models import Cluster
 from queues.services.catalogue import NodeSizes, record_node_sizes, record_outside_use
 from scheduler.kube.seen import NodeSeen, PodSeen
-from scheduler.models import ForeignPod, Node
+from scheduler.models import ForeignPod, HealthState, Node, NodeWatch
 from scheduler.reconcile.node_rows import Policy, columns_of, gpus_of
 
 NAMESPACE_PREFIX = "muster-"
@@ -83,9 +83,16 @@ class NodeBook:
         """One statement for all of them; what people want of a node is left as it is."""
         if not changed:
             return
+        joining = self._joining(changed.keys() - self._known.keys(), now)
         Node.objects.bulk_create(
             [
-                Node(cluster=self.cluster, name=name, observed_at=now, **columns)
+                Node(
+                    cluster=self.cluster,
+                    name=name,
+                    observed_at=now,
+                    **columns,
+                    **joining.get(name, {}),
+                )
                 for name, columns in changed.items()
             ],
             batch_size=ROWS_PER_STATEMENT,
@@ -100,6 +107,12 @@ class NodeBook:
         for name, columns in changed.items():
             self._known[name] = columns
             log.record(self._event("node.changed", name, now, _told(columns)))
+
+    def _joining(self, new: Collection[str], now: datetime) -> dict[str, dict[str, Any]]:
+        """A machine that comes to a cluster whose health is looked after takes no job before it is judged."""
+        if not new or not NodeWatch.objects.filter(node__cluster=self.cluster).exists():
+            return {}
+        return {name: {"health": HealthState.JOINING, "health_since": now} for name in new}
 
     def _store_gone(self, names: list[str], now: datetime) -> None:
         if not names:

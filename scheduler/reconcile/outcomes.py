@@ -25,7 +25,7 @@ from scheduler.reconcile.ends import MOST_TRIES, Stop
 from scheduler.reconcile.ledger import AttemptLife, PlacementLife
 from scheduler.reconcile.placements import note_created
 from scheduler.reconcile.steps import make_again
-from scheduler.reconcile.view import AttemptKey
+from scheduler.reconcile.view import AttemptKey, is_forgotten
 
 PULLING_SECONDS = 60
 
@@ -78,6 +78,8 @@ def _launched(books: Books, attempt: AttemptLife, result: results.Launched, now:
         pod = result.pods.get(placement.id)
         if pod is not None:
             books.view.note_created(pod, now)
+            if is_forgotten(pod, attempt.placed_at):
+                continue  # found there, of a life that the rows forgot: `adoption` looks at it
             if not placement.pod_uid and pod.name == placement.pod_name:
                 note_created(attempt, placement, pod, books.changes, now)
     if result.refusal is not None:

@@ -9,25 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
 from django.db import Error as DatabaseError
 from django.db import connection
 
+from controlplane.common.alive import sign_of_life
 from controlplane.common.follow import LogFollower
 from queues.models import Cluster
 from scheduler.kube.connection import Connection
-from scheduler.kube.seen import NodeSeen, PodSeen
+from scheduler.kube.seen import NodeEvent, NodeSeen, PodSeen
 from scheduler.kube.watching import (
+    NODE_EVENTS,
     NODES,
     PODS,
+    Gone,
     Kind,
+    Listed,
     Observation,
     Pace,
     Standing,
@@ -50,6 +55,9 @@ GATHER_SECONDS = 0.01
 # Often enough to say every ten seconds that the cluster is looked after (tick.HEARD_SECONDS).
 LONGEST_WAIT_SECONDS = 10.0
 FOLLOW_SECONDS = 5.0
+# A process that is started again may have missed what was said meanwhile.
+EVENTS_BEFORE_SECONDS = 60.0
+XID = re.compile("xid", re.IGNORECASE)
 FIRST_DATABASE_DELAY_SECONDS = 0.2
 LONGEST_DATABASE_DELAY_SECONDS = 5.0
 
@@ -65,13 +73,16 @@ class Inbox:
 
     nodes: list[Observation[NodeSeen]] = field(default_factory=list)
     pods: list[Observation[PodSeen]] = field(default_factory=list)
+    events: list[NodeEvent] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     bell: asyncio.Event = field(default_factory=asyncio.Event)
 
     def empty(self, standing: Standing) -> Given:
         """Take everything out."""
-        given = Given(tuple(self.nodes), tuple(self.pods), tuple(self.results), standing)
-        self.nodes, self.pods, self.results = [], [], []
+        given = Given(
+            tuple(self.nodes), tuple(self.pods), tuple(self.results), tuple(self.events), standing
+        )
+        self.nodes, self.pods, self.results, self.events = [], [], [], []
         self.bell.clear()
         return given
 
@@ -97,6 +108,8 @@ class ClusterProcess:
             self._watch(NODES, pace),
             self._watch(PODS, pace),
         )
+        self._events = Watch(kube, NODE_EVENTS, pace=pace, clock=clock)
+        self._began_at = clock()
         self._under_way: dict[Identity, asyncio.Task[None]] = {}
         self._skipped: dict[Identity, Result | None] = {}
         self._database = ThreadPoolExecutor(1, thread_name_prefix="database")
@@ -111,6 +124,7 @@ class ClusterProcess:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read_nodes())
                 group.create_task(self._read_pods())
+                group.create_task(self._read_events())
                 group.create_task(self._follow_log())
                 group.create_task(self._tick_for_ever())
 
@@ -132,6 +146,24 @@ class ClusterProcess:
         async for observation in self._watches[1].observations():
             self._inbox.pods.append(observation)
             self._inbox.bell.set()
+
+    async def _read_events(self) -> None:
+        """What is said of nodes. How this watch stands says nothing of the cluster: what it tells is
+        told by conditions and metrics, too, only later."""
+        async for observation in self._events.observations():
+            if isinstance(observation, Gone):
+                continue
+            items = observation.items if isinstance(observation, Listed) else (observation.item,)
+            told = [event for event in items if self._is_news(event)]
+            if told:
+                self._inbox.events += told
+                self._inbox.bell.set()
+
+    def _is_news(self, event: NodeEvent) -> bool:
+        """An event that tells of a GPU, and not of what was over when we began to look."""
+        since = self._began_at - timedelta(seconds=EVENTS_BEFORE_SECONDS)
+        told = XID.search(event.reason) or XID.search(event.message)
+        return told is not None and event.at is not None and event.at >= since
 
     def _note_standing(self, standing: Standing) -> None:
         self._inbox.bell.set()
@@ -180,6 +212,7 @@ class ClusterProcess:
                 await asyncio.sleep(database_delay_seconds(failures))
                 continue
             failures = 0
+            sign_of_life("cluster")
             self._start(orders, under_way)
             if not orders.more:
                 await self._wait(orders.due)

@@ -7,17 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
 from controlplane.common.errors import ConflictError
-from queues.lifecycle import Phase
+from queues.lifecycle import EndedBy, Phase
 from queues.models import Attempt, Placement
 from queues.services.attempts import end_attempt, stop_attempt
 from queues.services.starts import mark_many_running, mark_many_starting
 from scheduler.apply.release import release_placements
 from scheduler.kube.manifests import AttemptName, pod_name
+from scheduler.models import Node
 from scheduler.reconcile.books import ACTOR, Books
 from scheduler.reconcile.ends import (
     Circumstances,
@@ -35,6 +36,11 @@ from scheduler.reconcile.placements import fresh_try
 from scheduler.reconcile.view import AttemptKey
 
 T = TypeVar("T")
+# How long the end of a failed attempt waits for the health process to have judged its nodes, how
+# often that is asked, and after what silence there is no such process.
+JUDGEMENT_SECONDS = 5.0
+JUDGEMENT_ASKED_SECONDS = 0.5
+JUDGED_SECONDS = 60.0
 ROUNDS = 5
 # Each costs a dozen statements: SQLite has one writer, and others wait for it.
 MOST_SERVICES = 25
@@ -119,10 +125,37 @@ def _settle_one(this: _Round, key: AttemptKey) -> Decision | None:
         steps = _with_urgent(books, attempt, decision)
         if not steps or steps == (Run(),):
             break
+        if (until := _judgement_due(books, attempt, steps[0], now)) is not None:
+            _note_due(books, key, until)
+            break
         for step in steps:
             this.services -= 1
             _take(books, attempt, step, now)
     return decision
+
+
+def _judgement_due(
+    books: Books, attempt: AttemptLife, step: Step, now: datetime
+) -> datetime | None:
+    """When to look again, where a failure may yet turn out to be the hardware's: a program whose GPU
+    dies exits a moment before the health process knows. None: nobody will judge, or has judged."""
+    if not isinstance(step, Conclude) or step.ended_by is not EndedBy.FAILED:
+        return None
+    failed = [p for p in attempt.placements if p.exit_code and p.delete_sent_at is None]
+    asked_at = attempt.stop_requested_at
+    if not failed or asked_at is None:
+        return None
+    limit = asked_at + timedelta(seconds=JUDGEMENT_SECONDS)
+    if now >= limit:
+        return None
+    ended_at = {p.node: p.ended_at for p in failed if p.ended_at is not None}
+    rows = Node.objects.filter(cluster=books.cluster, name__in=ended_at)
+    for name, judged_at in rows.values_list("name", "health_judged_at"):
+        if judged_at is None or judged_at < now - timedelta(seconds=JUDGED_SECONDS):
+            continue
+        if judged_at < ended_at[name]:
+            return min(limit, now + timedelta(seconds=JUDGEMENT_ASKED_SECONDS))
+    return None
 
 
 def _around(this: _Round, key: AttemptKey) -> Circumstances:

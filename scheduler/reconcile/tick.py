@@ -15,11 +15,14 @@ from controlplane.common import log
 from controlplane.common.log import latest_seq
 from controlplane.common.models import Event
 from queues.lifecycle import EndedBy
+from queues.models import Attempt
 from scheduler.kube.namespaces import NamespaceWanted
-from scheduler.kube.seen import NodeSeen, PodSeen
+from scheduler.kube.seen import NodeEvent, NodeSeen, PodSeen
 from scheduler.kube.watching import Observation, Standing, WatchState
 from scheduler.models import ClusterState
+from scheduler.reconcile.adoption import Adoption, has_forgotten_pods
 from scheduler.reconcile.books import ACTOR, Books
+from scheduler.reconcile.burn_ins import burn_in_pods
 from scheduler.reconcile.drift import (
     CHECK_SECONDS,
     changed_namespaces,
@@ -38,6 +41,8 @@ from scheduler.reconcile.steps import Settled, release_after_reboot, settle
 from scheduler.reconcile.strangers import Strangers
 from scheduler.reconcile.view import AttemptKey, Changes
 from scheduler.reconcile.wanted import Action, Launch, Pods, wants_of
+from scheduler.selectors.notices import notice_of
+from scheduler.services.node_signals import note_kernel_event
 
 # So many nodes, pods and attempts a transaction: SQLite has one writer, and others wait for it.
 MOST_CHANGES = 200
@@ -68,6 +73,7 @@ class Given:
     nodes: tuple[Observation[NodeSeen], ...] = ()
     pods: tuple[Observation[PodSeen], ...] = ()
     results: tuple[Result, ...] = ()
+    events: tuple[NodeEvent, ...] = ()
     standing: Standing | None = None
 
 
@@ -130,11 +136,14 @@ class Ticker:
 
     books: Books
     strangers: Strangers = field(default_factory=Strangers)
+    adoption: Adoption = field(default_factory=Adoption)
     loaded: bool = False
     _keys: dict[AttemptKey, None] = field(default_factory=dict)
     _nodes: set[str] = field(default_factory=set)
     _results: list[Result] = field(default_factory=list)
+    _events: list[NodeEvent] = field(default_factory=list)
     _full_pass_at: datetime | None = None
+    _caught_up: bool = False
     _standing: Standing | None = None
     _written: tuple[str, datetime | None] | None = None
     _suspicion: Suspicion = field(default_factory=lambda: Suspicion())
@@ -146,6 +155,7 @@ class Ticker:
         for pods in given.pods:
             self.books.view.take_pod(pods)
         self._results += given.results
+        self._events += given.events
         if given.standing is not None:
             self._standing = given.standing
             self.books.nodes_live = given.standing.state is WatchState.LIVE
@@ -159,6 +169,7 @@ class Ticker:
             orders = self._in_transaction(now, busy)
             self.books.flush()
         self._results.clear()
+        self._events.clear()
         self._suspicion.went_well()
         return orders
 
@@ -177,6 +188,7 @@ class Ticker:
         self.loaded = False
         if defect:
             self._results = self._suspicion.narrow_down(self._results)
+            self._events.clear()
 
     def _load(self) -> None:
         self.books.ledger.seq = latest_seq()
@@ -195,6 +207,8 @@ class Ticker:
             "seq", "kind", "cluster", "job", "node", "actor"
         ):
             ledger.seq = seq
+            # Burn-ins are told of in our name, whoever ends them.
+            self.books.burn_ins.doubtful |= kind == "node.health"
             if actor == ACTOR or cluster not in ("", self.books.cluster.name):
                 continue
             if job:
@@ -210,6 +224,7 @@ class Ticker:
             self._keys.update(dict.fromkeys(concerned))
         if nodes:
             self.books.wishes.load(nodes)
+            self.books.burn_ins.doubtful = True
             self._nodes |= nodes
 
     def _reload_policy(self) -> None:
@@ -238,21 +253,58 @@ class Ticker:
         self._keys.update(dict.fromkeys(k for k in changes.pods.values() if k is not None))
         actions += self._take_attempts(now, busy)
         actions += self._take_strangers(changes, now)
+        actions += self._take_burn_ins(now)
         books.foreign.count_use(books.nodes, now)
-        self._compare(now)
+        self._tell_events(now)
+        self._look_around(now)
         return replace(self._orders(actions, now), inspect=inspect)
 
-    def _compare(self, now: datetime) -> None:
-        """Find drift, in a tick that leaves nothing for the next."""
-        books, view = self.books, self.books.view
-        outstanding = view.changed_nodes or view.changed_pods or self._keys
-        if outstanding or not books.drift.is_due(now):
+    def _tell_events(self, now: datetime) -> None:
+        for event in self._events:
+            note_kernel_event(
+                self.books.cluster.name,
+                event.node,
+                reason=event.reason,
+                message=event.message,
+                at=event.at or now,
+                now=now,
+            )
+
+    def _take_burn_ins(self, now: datetime) -> list[Action]:
+        books = self.books
+        if not books.policy.may_act:
+            return []
+        return [*books.burn_ins.take(burn_in_pods(books.view.own_pods()), now)]
+
+    def _look_around(self, now: datetime) -> None:
+        """What needs all that was seen to be in the rows: adopt, compare, say that we have caught up."""
+        view = self.books.view
+        if view.changed_nodes or view.changed_pods or self._keys:
             return
+        if self.books.policy.may_act:
+            self._adopt(now)
+        if self.books.drift.is_due(now):
+            self._compare(now)
+        if not self._caught_up:
+            self._caught_up = True
+            self._write_standing(now)
+
+    def _adopt(self, now: datetime) -> None:
+        books = self.books
+        adopted = self.adoption.take(books, self.strangers.unclaimed(books), now)
+        self.strangers.forget(adopted)
+        self._keys.update(dict.fromkeys(adopted))
+        for key in adopted:
+            books.view.changed_pods.update({pod.uid: key for pod in books.view.pods_of(key)})
+
+    def _compare(self, now: datetime) -> None:
+        """Find drift."""
+        books, view = self.books, self.books.view
         books.flush()
         attempts = books.ledger.attempts
         books.drift.take(
             [
-                *pod_drift(view, attempts, self.strangers.known),
+                *pod_drift(view, attempts, self._why_unclaimed),
                 *overfull_nodes(view, books.policy),
                 *wrong_seats(books.cluster),
                 *changed_namespaces(books.drift.namespaces),
@@ -269,6 +321,7 @@ class Ticker:
         self._keys.update(dict.fromkeys(books.ledger.attempts))
         # Our taint goes with the last row that wanted it: nodes without a wish are looked at, too.
         books.wishes.load()
+        books.burn_ins.doubtful = True
         self._nodes |= books.view.nodes.keys()
         books.view.changed_nodes |= books.nodes.names() - books.view.nodes.keys()
         gone = books.foreign.uids() - books.view.pods.keys()
@@ -338,6 +391,11 @@ class Ticker:
         attempt = books.ledger.attempts.get(key)
         if attempt is None:
             return
+        if has_forgotten_pods(books, attempt):
+            if not self.adoption.take(books, [key], now):
+                told = f"its gang runs already, and cannot be adopted: {self.adoption.why(key)}"
+                books.stops[key] = Stop(EndedBy.PLACEMENT_MISS, told, attempt.grace_seconds)
+            return
         elsewhere = take_pods(attempt, books.view.pods_of(key), books.changes, now)
         if elsewhere is not None and not attempt.stop_cause:
             books.stops[key] = Stop(EndedBy.PLACEMENT_MISS, elsewhere, attempt.grace_seconds)
@@ -370,6 +428,7 @@ class Ticker:
             kept_logs=books.kept_logs,
             may_start=books.policy.may_start,
             check_start=check_start,
+            notice=_notice_of(attempt, now),
         )
         wants = wants_of(attempt, pods, now)
         if wants.due is not None:
@@ -386,6 +445,10 @@ class Ticker:
         ready = {uid: key for uid, key in changes.pods.items() if uid not in later}
         leftovers = self.strangers.take(books, ready, now)
         return [*leftovers] if books.policy.may_act else []
+
+    def _why_unclaimed(self, pod: PodSeen, key: AttemptKey) -> str | None:
+        unclaimed = self.strangers.is_unclaimed(self.books, pod, key)
+        return self.adoption.why(key) if unclaimed else None
 
     def _orders(self, actions: list[Action | LaunchOrder], now: datetime) -> Orders:
         books = self.books
@@ -412,6 +475,10 @@ class Ticker:
         """
         standing = self._standing
         if standing is None:
+            return
+        if standing.state is not WatchState.UNREACHABLE and not self._caught_up:
+            # Nobody may plan with rows that do not have yet what runs already: a cluster of which nothing
+            # was heard lately, as in a restored database, stays so until then.
             return
         heard = now if standing.state is WatchState.LIVE else standing.last_heard
         shown = _shown(standing)
@@ -444,6 +511,15 @@ class Ticker:
                 numbers={"state": standing.state.value},
             )
         )
+
+
+def _notice_of(attempt: AttemptLife, now: datetime) -> str:
+    """What a job that reads its file is told of orders to leave and of its limit."""
+    if attempt.checkpoint_notice != "file" or attempt.ended_at is not None:
+        return ""
+    row = Attempt.objects.select_related("job").filter(pk=attempt.id).first()
+    told = notice_of(row, now) if row is not None else None
+    return told.text if told is not None else ""
 
 
 def _shown(standing: Standing) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from scheduler.kube.burn_in import NAMESPACE as OWN_NAMESPACE
 from scheduler.kube.seen import OUR_PREFIX, NodeSeen, PodSeen
 from scheduler.kube.watching import Changed, Gone, Listed, Observation
 
@@ -29,6 +30,17 @@ def attempt_of(pod: PodSeen) -> AttemptKey | None:
     return pod.labels[f"{OUR_PREFIX}job"], int(number)
 
 
+# So much may the clocks of the database and of the API server differ.
+FORGOTTEN_SECONDS = 120
+
+
+def is_forgotten(pod: PodSeen, placed_at: datetime) -> bool:
+    """True for a pod that was there before the attempt whose labels it bears was planned: it was made for a
+    life that the rows have forgotten, as after a restored backup."""
+    margin = timedelta(seconds=FORGOTTEN_SECONDS)
+    return pod.created_at is not None and pod.created_at < placed_at - margin
+
+
 @dataclass(slots=True)
 class ClusterView:
     """Nodes by name, pods by uid. `changed_*` collect what a tick has still to look at.
@@ -43,6 +55,7 @@ class ClusterView:
     changed_pods: dict[str, AttemptKey | None] = field(default_factory=dict)
     _by_attempt: dict[AttemptKey, set[str]] = field(default_factory=dict)
     _by_node: dict[str, set[str]] = field(default_factory=dict)
+    _own: set[str] = field(default_factory=set)
     _noted_at: dict[str, datetime] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
     _gone_order: deque[str] = field(default_factory=deque)
@@ -98,6 +111,10 @@ class ClusterView:
         """All pods bound to that node."""
         return [self.pods[uid] for uid in sorted(self._by_node.get(node, ()))]
 
+    def own_pods(self) -> list[PodSeen]:
+        """All pods of Muster's own namespace."""
+        return [self.pods[uid] for uid in sorted(self._own)]
+
     def take_changes(self, most: int) -> Changes:
         """What has changed since the last call, at most so many nodes and so many pods."""
         nodes = list(islice(self.changed_nodes, most))
@@ -142,6 +159,8 @@ class ClusterView:
             self._by_attempt.setdefault(key, set()).add(pod.uid)
         if pod.node is not None:
             self._by_node.setdefault(pod.node, set()).add(pod.uid)
+        if pod.namespace == OWN_NAMESPACE:
+            self._own.add(pod.uid)
         self._note_changed(pod)
 
     def _drop_pod(self, uid: str) -> None:
@@ -167,6 +186,7 @@ class ClusterView:
             _discard(self._by_attempt, key, pod.uid)
         if pod.node is not None:
             _discard(self._by_node, pod.node, pod.uid)
+        self._own.discard(pod.uid)
 
     def _note_changed(self, pod: PodSeen) -> None:
         self.changed_pods[pod.uid] = attempt_of(pod)

@@ -6,18 +6,20 @@ action may be carried out again, and is, until the rows say that it has been.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from queues.lifecycle import EndedBy
+from scheduler.kube.burn_in import BurnInPod
 from scheduler.kube.manifests import NOTICE_ANNOTATION, SCHEDULER
 from scheduler.kube.pods import PodKey
 from scheduler.kube.seen import OUR_PREFIX, PodSeen
 from scheduler.logstore import LogKey
 from scheduler.reconcile.ends import time_limit_at
 from scheduler.reconcile.ledger import AttemptLife, PlacementLife
-from scheduler.reconcile.view import AttemptKey
+from scheduler.reconcile.view import AttemptKey, is_forgotten
 
 FINISHED_KEPT_SECONDS = 3600
 # After these the job comes back: it is told first, and has time to save (`checkpoint.notice`).
@@ -133,7 +135,19 @@ class Evict:
     pod: PodKey
 
 
-OfNode = Cordon | TaintNode | LabelNode | Evict
+@dataclass(frozen=True, slots=True)
+class MakeBurnIn:
+    """Create the pod of a burn-in."""
+
+    pod: BurnInPod
+
+    @property
+    def node(self) -> str:
+        """The node that it is for."""
+        return self.pod.node
+
+
+OfNode = Cordon | TaintNode | LabelNode | Evict | MakeBurnIn
 Action = Launch | Bind | Delete | KeepLog | Notify | RemoveObjects | CheckStart | OfNode
 
 
@@ -147,12 +161,14 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The attempt's pods as seen, by uid, and which placements' logs are kept already."""
+    """The attempt's pods as seen, by uid, and which placements' logs are kept already. `notice`: what
+    orders to leave tell it; empty without one."""
 
     seen: Mapping[str, PodSeen]
     kept_logs: Set[int]
     may_start: bool
     check_start: bool = False
+    notice: str = ""
 
 
 def wants_of(attempt: AttemptLife, pods: Pods, now: datetime) -> Wants:
@@ -196,29 +212,33 @@ def _bindings(attempt: AttemptLife, pods: Pods) -> Iterable[Binding]:
 
 
 def _notices(attempt: AttemptLife, pods: Pods, now: datetime) -> Iterable[Action]:
-    notice = notice_of(attempt, now)
-    if notice is None or attempt.checkpoint_notice != "file":
+    if attempt.checkpoint_notice != "file" or attempt.ended_at is not None:
         return
+    notice = pods.notice or notice_of(attempt, now) or ""
     for placement in attempt.placements:
         seen = pods.seen.get(placement.pod_uid)
         if seen is None or seen.finished or seen.terminating:
             continue
-        if seen.annotations.get(NOTICE_ANNOTATION) != notice:
+        if seen.annotations.get(NOTICE_ANNOTATION, "") != notice:
             yield Notify(attempt.key, pod_key(attempt, placement), notice)
 
 
 def notice_of(attempt: AttemptLife, now: datetime) -> str | None:
-    """`kind deadline` of the stop that is ahead, as the notice file shows it; None without one."""
+    """The stop that is ahead by the attempt's own rows, as the notice file shows it; None without one."""
     if attempt.ended_at is not None:
         return None
     kind = _NOTICED.get(EndedBy(attempt.stop_cause)) if attempt.stop_cause else None
     if kind is not None and attempt.stop_requested_at is not None:
-        return f"{kind} {_stamp(delete_at(attempt))}"
+        return _notice(kind, delete_at(attempt))
     limit = time_limit_at(attempt)
     if attempt.stop_cause or limit is None:
         return None
     ahead = timedelta(seconds=attempt.checkpoint_grace_seconds or attempt.grace_seconds)
-    return f"time_limit {_stamp(limit)}" if now >= limit - ahead else None
+    return _notice("time_limit", limit) if now >= limit - ahead else None
+
+
+def _notice(kind: str, deadline: datetime) -> str:
+    return json.dumps({"kind": kind, "deadline": _stamp(deadline)})
 
 
 def _stamp(moment: datetime) -> str:
@@ -227,12 +247,15 @@ def _stamp(moment: datetime) -> str:
 
 def delete_at(attempt: AttemptLife) -> datetime:
     """When the pods of a stopping attempt are told to end: at once, or, for a job that reads its
-    notice, after the time that it needs to save."""
+    notice, after the time that it needs to save, or as soon as it says that it has."""
     asked = attempt.stop_requested_at or attempt.placed_at
     noticed = attempt.stop_cause in _NOTICED and attempt.checkpoint_notice in ("poll", "file")
     if not noticed or attempt.started_at is None:
         return asked
-    return asked + timedelta(seconds=attempt.checkpoint_grace_seconds or 0)
+    saving = timedelta(seconds=attempt.checkpoint_grace_seconds or 0)
+    if attempt.last_checkpoint_at is not None and attempt.last_checkpoint_at > asked - saving:
+        return asked
+    return asked + saving
 
 
 def _deletions(attempt: AttemptLife, pods: Pods, now: datetime) -> Iterable[Action]:
@@ -270,8 +293,11 @@ def _strays(attempt: AttemptLife, pods: Pods) -> Iterable[Action]:
     wanted = {p.pod_uid for p in attempt.placements}
     open_names = {p.pod_name for p in attempt.placements if not p.pod_uid}
     for pod in pods.seen.values():
-        unclaimed = pod.uid not in wanted and pod.name not in open_names
-        if unclaimed and not pod.terminating and not pod.finished:
+        asked_for = pod.uid in wanted or pod.name in open_names
+        # One that was there before the attempt was planned was made for a life that rows forgot.
+        if is_forgotten(pod, attempt.placed_at):
+            continue
+        if not asked_for and not pod.terminating and not pod.finished:
             yield Delete(PodKey(pod.namespace, pod.name, pod.uid), attempt.grace_seconds)
 
 

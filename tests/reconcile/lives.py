@@ -78,6 +78,7 @@ def attempt(*placements: PlacementLife, **changes: Any) -> AttemptLife:
         "stop_grace_seconds": None,
         "unknown_since": None,
         "service_created_at": NOW,
+        "last_checkpoint_at": None,
         "message": "",
         "placements": list(placements),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
 from typing import Any
 
 from scheduler.kube.manifests import NOTICE_ANNOTATION
@@ -118,12 +120,43 @@ def test_job_that_reads_its_notice_has_time_to_save() -> None:
     before = wants(life, pod(0, phase="Running"), now=100)
     (notify,) = before.actions
     assert isinstance(notify, Notify)
-    assert notify.notice == "preemption 2026-11-29T12:02:30Z"
+    assert json.loads(notify.notice) == {
+        "kind": "preemption",
+        "deadline": "2026-11-29T12:02:30Z",
+    }
     assert before.due == at(150)
     noted = pod(0, phase="Running", annotations={NOTICE_ANNOTATION: notify.notice})
     assert actions(life, noted, now=149) == ()
     (delete,) = actions(life, noted, now=150)
     assert isinstance(delete, Delete)
+
+
+def test_job_that_says_that_it_has_saved_is_ended_at_once() -> None:
+    more: dict[str, Any] = {
+        "cause": "preempted",
+        "checkpoint_notice": "poll",
+        "checkpoint_grace_seconds": 60,
+    }
+    told = stopping(running(0), **more)
+    asked = told.stop_requested_at
+    assert asked is not None
+    assert not any(isinstance(a, Delete) for a in actions(told, pod(0)))
+    for saved_after in (timedelta(seconds=-30), timedelta(seconds=5)):
+        saved = stopping(running(0), **more, last_checkpoint_at=asked + saved_after)
+        assert isinstance(actions(saved, pod(0))[0], Delete)
+    long_ago = stopping(running(0), **more, last_checkpoint_at=asked - timedelta(seconds=61))
+    assert not any(isinstance(a, Delete) for a in actions(long_ago, pod(0)))
+
+
+def test_notice_of_an_order_comes_and_goes() -> None:
+    life = attempt(running(0), checkpoint_notice="file", max_runtime_seconds=None)
+    (notify,) = actions(life, pod(0, phase="Running"), notice="soon")
+    assert isinstance(notify, Notify)
+    told = pod(0, phase="Running", annotations={NOTICE_ANNOTATION: "soon"})
+    assert actions(life, told, notice="soon") == ()
+    (withdrawn,) = actions(life, told)
+    assert isinstance(withdrawn, Notify)
+    assert withdrawn.notice == ""
 
 
 def test_job_that_is_signalled_is_ended_at_once() -> None:
@@ -141,7 +174,7 @@ def test_time_limit_is_noted_before_it_is_reached() -> None:
     assert wants(life, pod(0), now=500).due == at(542)
     (notify,) = actions(life, pod(0), now=542)
     assert isinstance(notify, Notify)
-    assert notify.notice.startswith("time_limit")
+    assert json.loads(notify.notice)["kind"] == "time_limit"
 
 
 def over(*placements: Any, **changes: Any) -> AttemptLife:
