@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarks import bind, health, idle, planner, submit_to_bound
+from benchmarks import bind, health, idle, planner, replay, submit_to_bound
 
 BENCHMARKS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "bind": bind.results,
     "health": health.results,
     "idle": idle.results,
     "planner": planner.results,
+    "replay": replay.results,
     "submit_to_bound": submit_to_bound.results,
 }
 

@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 
 from scheduler.core.outputs import Plan
 from scheduler.replay.engine import Replay, policy_queue
+from scheduler.replay.forecast import ForecastingReplay, accuracy
 from scheduler.replay.report import report
 from scheduler.replay.trace import TraceError, read_jobs, read_nodes, shuffled
 
@@ -142,19 +143,23 @@ def test_command_names_a_file_that_is_missing(tmp_path):
         call_command("replay", "jobs.csv", "--nodes", str(tmp_path / "nodes.csv"))
 
 
-def replayed(name, policy):
-    nodes, levels = read_nodes((TRACES / f"{name}.nodes.csv").read_text().splitlines())
-    with gzip.open(TRACES / f"{name}.csv.gz", "rt") as stream:
-        jobs = read_jobs(stream.read().splitlines(), levels)
+def kth_sp2():
+    nodes, levels = read_nodes((TRACES / "kth_sp2.nodes.csv").read_text().splitlines())
+    with gzip.open(TRACES / "kth_sp2.csv.gz", "rt") as stream:
+        return nodes, levels, read_jobs(stream.read().splitlines(), levels)
+
+
+def replayed(policy, most=None):
+    nodes, levels, jobs = kth_sp2()
     replay = Replay(nodes, levels, policy_queue(policy))
-    replay.run(jobs)
+    replay.run(jobs[:most])
     return report(replay.runs, replay.never_fit, nodes, 0.0)
 
 
 @pytest.mark.slow
 def test_easy_lands_on_the_published_figures():
-    """Gaussier et al., SC'15: EASY with user estimates on KTH-SP2."""
-    figures = replayed("kth_sp2", "easy")
+    """Gaussier et al., SC'15: EASY with user estimates on KTH-SP2. The figures are those of the whole trace."""
+    figures = replayed("easy")
     assert figures["bounded_slowdown_mean"] == pytest.approx(92.58, rel=0.002)
     assert figures["flow_mean_s"] == pytest.approx(15_696.8, rel=0.001)
     assert figures["bounded_slowdown_max"] == pytest.approx(14_805.2, abs=0.1)
@@ -163,11 +168,38 @@ def test_easy_lands_on_the_published_figures():
 
 @pytest.mark.slow
 def test_default_policy_beats_easy_without_starving_anybody():
-    figures = replayed("kth_sp2", "default")
-    easy_p99, easy_longest = 76_052.0, 262_194.0
-    assert figures["bounded_slowdown_mean"] <= 80
-    assert figures["wait_p99_s"] <= 1.05 * easy_p99
-    assert figures["wait_max_s"] <= 1.10 * easy_longest
+    """On the first 3,000 jobs, so that it is quick: EASY has 111.81 there, and a longest wait of 245,869 s. The whole
+    trace is in `python -m benchmarks replay`: 78.21 against EASY's 92.69."""
+    figures = replayed("default", 3_000)
+    assert figures["bounded_slowdown_mean"] == pytest.approx(87.46, rel=0.005)
+    assert figures["flow_mean_s"] == pytest.approx(13_759.2, rel=0.002)
+    assert figures["wait_max_s"] <= 1.10 * 245_869
+
+
+@pytest.mark.slow
+def test_start_estimates_cover_what_they_promise():
+    """Jobs that wait, second half of the first 4,500; `python -m benchmarks replay` has the whole trace."""
+    nodes, levels, jobs = kth_sp2()
+    replay = ForecastingReplay(nodes, levels, policy_queue("default"))
+    replay.run(jobs[:4_500])
+    figures = accuracy(replay.forecasts)
+    print(figures)
+    assert replay.unknown == 0
+    assert figures.forecasts > 900
+    assert 0.86 <= figures.p90_covers <= 0.93
+    assert 0.45 <= figures.p50_covers <= 0.55
+    assert figures.pinball_seconds < figures.pinball_of_bound_seconds
+
+
+def test_telling_starts_changes_no_decision():
+    nodes, levels, jobs = kth_sp2()
+    plain = Replay(nodes, levels, policy_queue("default"))
+    plain.run(jobs[:300])
+    telling = ForecastingReplay(nodes, levels, policy_queue("default"))
+    telling.run(jobs[:300])
+    assert telling.runs == plain.runs
+    waited = {r.job.waiting.id for r in plain.runs if r.started_at > r.job.waiting.submitted_at}
+    assert {forecast.job for forecast in telling.forecasts} == waited
 
 
 SEED = 11
