@@ -238,3 +238,62 @@ def span_axis(ticks: Sequence[tuple[float, str]]) -> str:
     return (
         f'<svg class="span axis" aria-hidden="true" width="100%" height="16">{"".join(words)}</svg>'
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ZoomNode:
+    """A node drawn with its GPUs. cells: a class for each GPU by index: on, free, bad, suspect, unknown or out."""
+
+    name: str
+    css: str
+    cells: Sequence[str]
+    label: str
+    href: str
+
+
+TILE_WIDTH, TILE_HEIGHT, TILES_PER_ROW, CELL_STEP = 98, 36, 8, 12
+LONGEST_NAME = 15
+
+
+def _tile(node: ZoomNode, x: int, y: int, tab: int) -> str:
+    """Name above, GPUs below; many GPUs are drawn narrower, so that all tiles are alike."""
+    step = min(CELL_STEP, (TILE_WIDTH - 4) // max(1, len(node.cells)))
+    cells = "".join(_gpu(css, 3 + index * step, step - 2) for index, css in enumerate(node.cells))
+    short = node.name if len(node.name) <= LONGEST_NAME else f"…{node.name[1 - LONGEST_NAME :]}"
+    return (
+        f'<a href="{escape(node.href)}" id="t-{escape(node.name)}" data-node="{escape(node.name)}" '
+        f'class="n tile {escape(node.css)}" transform="translate({x} {y})" '
+        f'aria-label="{escape(node.label)}" tabindex="{tab}">'
+        f'<rect class="cell" x=".5" y=".5" width="{TILE_WIDTH - 5}" height="{TILE_HEIGHT - 5}"/>'
+        f'<text x="4" y="12">{escape(short)}</text>{cells}</a>'
+    )
+
+
+def _gpu(css: str, x: int, width: int) -> str:
+    square = f'<rect class="g {escape(css)}" x="{x + 0.5}" y="17.5" width="{width}" height="10"/>'
+    if css != "bad":
+        return square
+    return (
+        square
+        + f'<path class="cross" d="M{x + 1} 18l{width - 1} 9M{x + width} 18l-{width - 1} 9"/>'
+    )
+
+
+def zoom_svg(name: str, nodes: Sequence[ZoomNode]) -> str:
+    """One leaf with the GPUs of its nodes. At most some hundred nodes: a page shows one wide domain at a time."""
+    rows = max(1, -(-len(nodes) // TILES_PER_ROW))
+    columns = min(TILES_PER_ROW, max(1, len(nodes)))
+    tiles = [
+        _tile(
+            node,
+            index % TILES_PER_ROW * TILE_WIDTH,
+            index // TILES_PER_ROW * TILE_HEIGHT,
+            0 if index == 0 else -1,
+        )
+        for index, node in enumerate(nodes)
+    ]
+    width, height = columns * TILE_WIDTH, rows * TILE_HEIGHT
+    return (
+        f'<svg class="map-svg" role="group" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" aria-label="{escape(name)}">{"".join(tiles)}</svg>'
+    )

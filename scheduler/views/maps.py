@@ -20,6 +20,7 @@ from controlplane.common.svg import MapLeaf, MapNode, MapSpine, node_classes, sp
 from queues.models import Cluster, ClusterMode
 from queues.services.catalogue import change_cluster
 from scheduler.selectors.node_facts import NodeFacts, flavor_sums, jobs_on_nodes, node_facts
+from scheduler.views.zoom import zoomed
 from tenants.access import Actor, Right, may
 from tenants.views.shell import Frame, page, render_page
 
@@ -42,6 +43,8 @@ def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpRespons
     found = cluster_of(cluster)
     facts = node_facts(found)
     levels = list(found.levels.order_by("position").values_list("name", flat=True))
+    if wanted := request.GET.get("zoom", ""):
+        return _zoom(request, actor, found, zoomed(actor, found, facts, levels, wanted))
     spines = _spines(facts, levels)
     context = {
         "cluster": found,
@@ -57,6 +60,19 @@ def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpRespons
     }
     topics = (f"map:{found.name}",)
     return render_page(request, actor, "scheduler/map.html", context, Frame("map", topics=topics))
+
+
+def _zoom(
+    request: HttpRequest, actor: Actor, cluster: Cluster, shown: dict[str, Any]
+) -> HttpResponse:
+    """One wide domain with its GPUs; the whole map where there is no such domain any more."""
+    if not shown:
+        return redirect("cluster-map", cluster.name)
+    context = shown | {"cluster": cluster}
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "scheduler/_zoom.html", context)
+    frame = Frame("map", topics=(f"map:{cluster.name}", "health"))
+    return render_page(request, actor, "scheduler/zoom.html", context, frame)
 
 
 @require_safe

@@ -19,6 +19,18 @@ PAGES = [
     "/tenants/research/queues/train/",
     "/tenants/research/members/",
     "/tenants/research/secrets/",
+    "/plan/",
+    "/plan/evictions/",
+    "/clusters/",
+    "/clusters/demo/",
+    "/calendar/",
+    "/alerts/",
+    "/health/",
+    "/health/quarantine/",
+    "/health/rules/",
+    "/flavors/",
+    "/presets/",
+    "/notices/",
 ]
 
 

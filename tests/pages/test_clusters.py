@@ -4,6 +4,7 @@ import pytest
 
 from queues.models import Cluster, Level
 from scheduler.models import ForeignPod, Node
+from tests.pages.operations import add_operations
 
 LABELS = {
     "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
@@ -133,3 +134,16 @@ def test_levels_are_saved_by_platform_admins_alone_and_errors_stand_at_the_field
     ]
     stale = sign_in("admin").post(path, sent | {"leaf": "topology.example/leaf"})
     assert "changed after you read it" in stale.content.decode()
+
+
+def test_one_spine_is_drawn_with_every_gpu_and_the_jobs_that_one_may_see(scene, sign_in):
+    add_operations(scene)
+    text = sign_in("ravi").get("/map/demo/?zoom=spine-00").content.decode()
+    assert text.count('class="g on') >= 64
+    assert text.count('class="cross"') == 2  # the broken one, and the key
+    assert 'data-nodes="gpu-00000 gpu-00001' in text
+    assert "GPU 7 is not well" in text
+    other = sign_in("ravi").get("/map/demo/?zoom=spine-01").content.decode()
+    assert "segment-anything" not in other
+    assert "segment-anything" in sign_in("mei").get("/map/demo/?zoom=spine-01").content.decode()
+    assert sign_in("ravi").get("/map/demo/?zoom=nowhere")["Location"] == "/map/demo/"

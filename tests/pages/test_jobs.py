@@ -10,7 +10,7 @@ from controlplane.common import log
 from queues.models import Job, Placement
 from tests.pages.scene import add_jobs
 
-# Session, user, memberships, rail with its number of alerts; what the page itself needs; the event number that it is as new as.
+# Session, user, memberships, rail with its alerts; what the page itself needs; the event number that it is as new as.
 QUERIES = {
     "/": 21,
     "/jobs/": 14,

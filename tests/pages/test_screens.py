@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from scheduler.models import Alert, MaintenanceWindow
 from tests.pages import scene as scenes
+from tests.pages.operations import add_operations
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -23,6 +25,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 360, "height": 780}, "has_touch":
 def screens(scene: scenes.Scene) -> dict[str, tuple[str, str]]:
     """Name → who looks, and where."""
     job = {name: f"/jobs/{each.pk}/" for name, each in scene.jobs.items()}
+    window, alert = MaintenanceWindow.objects.all()[0], Alert.objects.all()[0]
     return {
         "login": ("", "/accounts/login/"),
         "not-found": ("", "/nowhere/"),
@@ -48,6 +51,34 @@ def screens(scene: scenes.Scene) -> dict[str, tuple[str, str]]:
         "people": ("admin", "/people/"),
         "quotas-of-others": ("admin", "/tenants/vision/quotas/"),
         "design": ("admin", "/design/"),
+        "plan": ("ravi", "/plan/"),
+        "plan-week": ("ines", "/plan/?hours=168"),
+        "evictions": ("ines", "/plan/evictions/"),
+        "clusters": ("ravi", "/clusters/"),
+        "cluster": ("ines", "/clusters/demo/"),
+        "levels": ("admin", "/clusters/demo/levels/"),
+        "drain": ("ines", "/clusters/demo/drain/?node=gpu-00000"),
+        "map-of-a-spine": ("ravi", "/map/demo/?zoom=spine-00"),
+        "calendar": ("ravi", "/calendar/"),
+        "window": ("ines", f"/calendar/{window.pk}/"),
+        "window-new": ("ines", "/calendar/new/"),
+        "window-edit": ("ines", f"/calendar/{window.pk}/edit/"),
+        "alerts": ("ines", "/alerts/"),
+        "alerts-none": ("mei", "/alerts/"),
+        "alert": ("ines", f"/alerts/{alert.pk}/"),
+        "health": ("ravi", "/health/"),
+        "health-all": ("ravi", "/health/?state=all"),
+        "gpu": ("ines", "/health/gpus/GPU-0019-7-ab12-cd34/"),
+        "quarantine": ("ines", "/health/quarantine/"),
+        "rules": ("admin", "/health/rules/"),
+        "rule": ("admin", "/health/rules/temperature/"),
+        "policy": ("admin", "/health/policy/demo/"),
+        "flavors": ("admin", "/flavors/"),
+        "flavor": ("admin", "/flavors/demo.h100/"),
+        "presets": ("admin", "/presets/"),
+        "audit": ("sam", "/audit/"),
+        "webhooks": ("olivia", "/tenants/research/webhooks/"),
+        "notices": ("ravi", "/notices/"),
     }
 
 
@@ -62,10 +93,12 @@ def launched(path: str) -> Iterator[Browser]:
 
 def test_every_screen_is_sound_on_a_phone(transactional_db, live_server, chromium_path):
     scene = scenes.build()
+    add_operations(scene)
+    wanted = screens(scene)  # read now: the browser's event loop forbids it later
     wrong: list[str] = []
     with launched(chromium_path) as browser:
         pages: dict[str, Page] = {}
-        for name, (who, path) in screens(scene).items():
+        for name, (who, path) in wanted.items():
             if who not in pages:
                 pages[who] = _window(browser, live_server.url, who, wrong)
             wrong += [f"{name}: {what}" for what in _look(pages[who], name, path)]
