@@ -2,7 +2,8 @@
 
 from rest_framework import serializers
 
-from scheduler.api.shapes import Shape
+from queues.api.shapes import ReasonShape
+from scheduler.api.shapes import JobOrHidden, Shape
 
 
 class EvictedShape(Shape):
@@ -57,3 +58,33 @@ class AccuracyAnswer(Shape):
     before_p50 = serializers.FloatField(allow_null=True)
     before_p90 = serializers.FloatField(allow_null=True)
     since = serializers.DateTimeField(allow_null=True)
+
+
+class ChangesSent(Shape):
+    """Changes of one cluster, in order. What each kind wants is said in the description of the API."""
+
+    cluster = serializers.CharField()
+    changes = serializers.ListField(child=serializers.DictField(), max_length=20)
+
+
+class SubmittedShape(Shape):
+    """What would become of a job that a change submits; `change` is its place in the list."""
+
+    change = serializers.IntegerField()
+    verdict = serializers.ChoiceField(choices=["starts_now", "queued", "never"])
+    reason = ReasonShape(allow_null=True)
+    starts_at = serializers.DateTimeField(allow_null=True)
+
+
+class ChangeAnswer(Shape):
+    """What changes would change. `evicted` are running jobs that would be stopped, at `lost_gpu_hours` in all."""
+
+    plan_id = serializers.CharField()
+    starts = JobOrHidden(many=True)
+    waits_longer = JobOrHidden(many=True)
+    evicted = JobOrHidden(many=True)
+    never = JobOrHidden(many=True)
+    lost_gpu_hours = serializers.FloatField()
+    warnings = serializers.ListField(child=serializers.CharField())
+    submitted = SubmittedShape(many=True)
+    applied = serializers.BooleanField()

@@ -2,7 +2,17 @@
 
 from django.urls import path
 
-from scheduler.api import alerts, attempts, evictions, forecasts, health, nodes, whatif, windows
+from scheduler.api import (
+    alerts,
+    attempts,
+    changes,
+    evictions,
+    forecasts,
+    health,
+    nodes,
+    whatif,
+    windows,
+)
 from scheduler.api.lint import Lint
 from scheduler.api.logs import job_log
 
@@ -20,6 +30,7 @@ urlpatterns = [
         forecasts.EstimateAccuracy.as_view(),
         name="api-cluster-estimates",
     ),
+    path("what-if/", changes.WhatIf.as_view(), name="api-what-if"),
     path("evictions/", evictions.Evictions.as_view(), name="api-evictions"),
     path("alerts/", alerts.Alerts.as_view(), name="api-alerts"),
     path("alerts/<int:alert>/", alerts.OneAlert.as_view(), name="api-alert"),

@@ -32,6 +32,7 @@ from scheduler.selectors.history import reason_history
 from scheduler.services.whatif import (
     QUOTA_GROUPS,
     Explanation,
+    Likely,
     QuotaPreview,
     QuotaState,
     Simulation,
@@ -73,7 +74,7 @@ def simulation_answer(actor: Actor, spec: JobSpec, found: Simulation, now: datet
     return {
         "verdict": found.verdict,
         **reasons_answer(found.reasons),
-        "estimated_start": estimate_answer(found.starts_at),
+        "estimated_start": estimate_answer(found.likely),
         "position": found.position,
         "placement": [
             {
@@ -169,12 +170,12 @@ def explanation_answer(found: Explanation) -> Json:
             }
             for ahead in found.ahead
         ],
-        "estimated_start": estimate_answer(found.starts_at),
+        "estimated_start": estimate_answer(found.likely),
         "counterfactuals": [
             {
                 "change": dict(tried.change),
                 "verdict": tried.verdict,
-                "estimated_start": estimate_answer(tried.starts_at),
+                "estimated_start": estimate_answer(tried.likely),
             }
             for tried in found.counterfactuals
         ],
@@ -187,11 +188,11 @@ def reasons_answer(said: Sequence[Said]) -> Json:
     return {"reason": answers[0] if answers else None, "reasons": answers}
 
 
-def estimate_answer(starts_at: datetime | None) -> Json | None:
-    """A planned start as an estimate; the plan gives no range."""
-    if starts_at is None:
+def estimate_answer(likely: Likely | None) -> Json | None:
+    """The range of a planned start."""
+    if likely is None:
         return None
-    return {"p50": time_text(starts_at), "p90": None}
+    return {"p50": time_text(likely.p50), "p90": time_text(likely.p90)}
 
 
 class QuotaPreviewDoor(Door):

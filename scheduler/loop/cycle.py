@@ -40,7 +40,8 @@ CONSIDER_AFTER = timedelta(seconds=5)
 # What depends on nothing but time (decayed usage, estimates) is looked at again so often.
 REPLAN_AFTER = timedelta(seconds=30)
 COMPARE_AFTER = timedelta(minutes=15)
-CYCLE_BUDGET_SECONDS = 2.0
+# Long enough that planning anew for what is left costs little beside committing.
+CYCLE_BUDGET_SECONDS = 4.0
 # Estimates are for people: so often at most, and never more than a twentieth of the time.
 ESTIMATE_AFTER = timedelta(seconds=10)
 ESTIMATE_SHARE = 20
@@ -175,6 +176,9 @@ class ClusterLoop:
 
     def _start_cold(self, now: datetime) -> _Kept:
         ClusterState.objects.get_or_create(cluster_id=self.cluster_id)
+        with log.writing():
+            # Of a database that was restored the cluster process has to say first what runs.
+            note_silence(self.cluster_id, self.cluster, now)
         warm = WarmSnapshot(self.cluster_id, self.cluster)
         warm.refresh()
         cluster = Cluster.objects.get(pk=self.cluster_id)

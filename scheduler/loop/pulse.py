@@ -29,7 +29,8 @@ BEAT_SECONDS = 1.0
 LIST_CLUSTERS_AFTER = timedelta(seconds=10)
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 10.0
-# A cycle longer than this is followed by a rest as long as itself, so that planning takes half a core at most.
+# A cycle longer than this is followed by a rest as long as itself, so that planning takes half a core at most; not
+# while starts are left that nothing but time kept from being committed.
 LONG_CYCLE_SECONDS = 0.1
 LONGEST_REST_SECONDS = 1.0
 
@@ -89,7 +90,7 @@ class Pulse:
                 return
             loop.tick(now)
         took = time.monotonic() - began
-        if took > LONG_CYCLE_SECONDS:
+        if took > LONG_CYCLE_SECONDS and not self._wants_more():
             self._stopping.wait(min(took, LONGEST_REST_SECONDS))
 
     def _wants_more(self) -> bool:

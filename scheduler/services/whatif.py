@@ -65,6 +65,14 @@ class QuotaState:
 
 
 @dataclass(frozen=True, slots=True)
+class Likely:
+    """The range of a planned start, from what earlier plans came to."""
+
+    p50: datetime
+    p90: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Simulation:
     """What would become of a job submitted now.
 
@@ -76,6 +84,7 @@ class Simulation:
     verdict: str
     reasons: tuple[Said, ...]
     starts_at: datetime | None
+    likely: Likely | None
     position: int | None
     flavor: str
     asked_level: str
@@ -111,6 +120,7 @@ class Counterfactual:
     change: Mapping[str, Any]
     verdict: str
     starts_at: datetime | None
+    likely: Likely | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,7 @@ class Explanation:
     ahead: tuple[Ahead, ...]
     starts_at: datetime | None
     counterfactuals: tuple[Counterfactual, ...]
+    likely: Likely | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +163,9 @@ def simulate(actor: Actor, spec: JobSpec, now: datetime) -> Simulation:
     start = found["start"] or {}
     return Simulation(
         verdict=found["verdict"],
-        reasons=_said(actor, found["reasons"]),
-        starts_at=_moment(found["starts_at"]),
+        reasons=said(actor, found["reasons"]),
+        starts_at=moment(found["starts_at"]),
+        likely=_likely(found),
         position=found["position"],
         flavor=start.get("flavor") or "",
         asked_level=start.get("asked_level") or "",
@@ -171,12 +183,12 @@ def explain(actor: Actor, job: Job) -> Explanation:
     """
     cluster = job.queue.cluster.name
     found = _ask("explain", {"cluster": cluster, "job": job.pk}, missing=_not_waiting(job))
-    visible = _visible(actor, [ahead["job"] for ahead in found["ahead"]])
+    visible = visible_jobs(actor, [ahead["job"] for ahead in found["ahead"]])
     raw = [*found["reasons"], *(check for check in found["checks"] if check["numbers"])]
-    seen = _visible(actor, reasons.jobs_named(each["numbers"] for each in raw))
-    tenants = _tenants(actor)
+    seen = visible_jobs(actor, reasons.jobs_named(each["numbers"] for each in raw))
+    tenants = visible_tenant_names(actor)
     return Explanation(
-        reasons=_said(actor, found["reasons"]),
+        reasons=said(actor, found["reasons"]),
         checks=tuple(
             Check(c["check"], c["ok"], reasons.redacted(c["numbers"], seen, tenants))
             for c in found["checks"]
@@ -186,15 +198,16 @@ def explain(actor: Actor, job: Job) -> Explanation:
                 a["job"] if a["job"] in visible else "",
                 a["gpus"],
                 a["state"],
-                _moment(a["expected_end"]),
+                moment(a["expected_end"]),
             )
             for a in found["ahead"]
         ),
-        starts_at=_moment(found["starts_at"]),
+        starts_at=moment(found["starts_at"]),
         counterfactuals=tuple(
-            Counterfactual(c["change"], c["verdict"], _moment(c["starts_at"]))
+            Counterfactual(c["change"], c["verdict"], moment(c["starts_at"]), _likely(c))
             for c in found["counterfactuals"]
         ),
+        likely=_likely(found),
     )
 
 
@@ -202,9 +215,9 @@ def preview_quotas(actor: Actor, tenant: Tenant, cluster: Cluster, wanted: Quota
     """What would change on one cluster if these were all of the tenant's quotas (a draft's `after`)."""
     found = _ask_quotas(tenant, cluster, wanted)
     told: dict[str, list[str]] = {group: found[group] for group in QUOTA_GROUPS}
-    visible = _visible(actor, [job for jobs in told.values() for job in jobs])
+    visible = visible_jobs(actor, [job for jobs in told.values() for job in jobs])
     shown = {group: tuple(job for job in jobs if job in visible) for group, jobs in told.items()}
-    names = _tenants(actor)
+    names = visible_tenant_names(actor)
     return QuotaPreview(
         plan_id=found["plan_id"],
         hidden={group: len(jobs) - len(shown[group]) for group, jobs in told.items()},
@@ -218,6 +231,21 @@ def preview_quotas(actor: Actor, tenant: Tenant, cluster: Cluster, wanted: Quota
         ),
         **shown,
     )
+
+
+def ask_change(cluster: Cluster, changes: Sequence[Json]) -> Json:
+    """What valid changes (`services.changes`) would change on a cluster, all jobs named."""
+    return _ask("change", {"cluster": cluster.name, "changes": list(changes)})
+
+
+def simulated_job(spec: JobSpec, user: str, number: int, now: datetime) -> WaitingJob:
+    """The job that a valid ask would become, under an id that no job has."""
+    return _waiting(spec, user, f"{SIMULATED}-{number:04d}", now)
+
+
+def quotas_body(tenant: Tenant, cluster: Cluster, wanted: Quotas) -> Json:
+    """A tenant's quotas on a cluster as the planner is told of them."""
+    return {"tenant": tenant.slug, **_quotas_json(cluster, wanted)}
 
 
 def delays_by_windows(cluster: str, windows: Sequence[Json]) -> list[Json | None]:
@@ -383,30 +411,30 @@ def _open_dependencies(spec: JobSpec) -> list[str]:
     return list(rows.values_list("pk", flat=True))
 
 
-def _said(actor: Actor, raw: Sequence[Json]) -> tuple[Said, ...]:
+def said(actor: Actor, raw: Sequence[Json]) -> tuple[Said, ...]:
     """Reasons without names of jobs and tenants that the reader may not see."""
-    seen = _visible(actor, reasons.jobs_named(each["numbers"] for each in raw))
-    tenants = _tenants(actor)
+    seen = visible_jobs(actor, reasons.jobs_named(each["numbers"] for each in raw))
+    tenants = visible_tenant_names(actor)
     return tuple(
         Said(each["code"], reasons.redacted(each["numbers"], seen, tenants)) for each in raw
     )
 
 
-def _visible(actor: Actor, jobs: Iterable[str]) -> Collection[str]:
+def visible_jobs(actor: Actor, jobs: Iterable[str]) -> Collection[str]:
+    """Of these the jobs that the actor may see. One query."""
     asked = set(jobs)
     if not asked:
         return ()
     return set(jobs_visible_to(actor).filter(pk__in=asked).values_list("pk", flat=True))
 
 
-def _tenants(actor: Actor) -> Collection[str] | None:
+def visible_tenant_names(actor: Actor) -> Collection[str] | None:
     """Slugs of the tenants that the reader may see; None for all."""
     return None if actor.sees_all_tenants else {member.slug for member in actor.memberships}
 
 
 def _ask_quotas(tenant: Tenant, cluster: Cluster, wanted: Quotas) -> Json:
-    body = {"cluster": cluster.name, "tenant": tenant.slug, **_quotas_json(cluster, wanted)}
-    return _ask("quotas", body)
+    return _ask("quotas", {"cluster": cluster.name, **quotas_body(tenant, cluster, wanted)})
 
 
 def _quotas_json(cluster: Cluster, wanted: Quotas) -> Json:
@@ -441,5 +469,11 @@ def _quota(found: Mapping[str, Any] | None) -> QuotaState | None:
     return QuotaState(**{name: value for name, value in found.items() if name != "tenant"})
 
 
-def _moment(seconds: float | None) -> datetime | None:
+def moment(seconds: float | None) -> datetime | None:
+    """A planner's time as a moment."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _likely(found: Mapping[str, Any]) -> Likely | None:
+    p50, p90 = moment(found["p50"]), moment(found["p90"])
+    return None if p50 is None or p90 is None else Likely(p50, p90)

@@ -113,16 +113,25 @@ def checks_of(reasons: Iterable[Reason]) -> list[Json]:
 
 
 def estimated_start(
-    snapshot: Snapshot, base: Plan, job: WaitingJob, options: Options, memo: Memo
+    snapshot: Snapshot,
+    base: Plan,
+    job: WaitingJob,
+    options: Options,
+    memo: Memo,
+    *,
+    most: int = MOST_ESTIMATED,
 ) -> float | None:
-    """When the job starts if every job runs to its limit and nothing new arrives; None when nobody can say."""
+    """When the job starts if every job runs to its limit and nothing new arrives; None when nobody can say.
+
+    A job behind `most` others in line has none.
+    """
     if any(start.job == job.id for start in base.starts):
         return base.now
     booked = planned_start(base, job.id)
     if booked is not None or job.id in base.own_reasons or job.id not in base.order:
         return booked
     position = base.order.index(job.id)
-    if position >= MOST_ESTIMATED:
+    if position >= most:
         return None
     made = plan(snapshot, replace(options, estimates=position + 1), memo)
     return planned_start(made, job.id)

@@ -9,16 +9,21 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from scheduler.core.inputs.jobs import RunningJob
-from scheduler.core.inputs.quotas import FlavorQuota, UserLimit
 from scheduler.core.inputs.snapshot import Snapshot
-from scheduler.core.outputs import Plan, Start
+from scheduler.core.outputs import Start
 from scheduler.core.planner import plan
 from scheduler.core.whatif import Simulation, difference, simulate
 from scheduler.selectors.asks import waiting_from_json
+from scheduler.whatif.changes import becomes_infeasible
 from scheduler.whatif.explain import Question, estimated_start, explanation, reason_json
 from scheduler.whatif.mirror import OPTIONS, Mirror
+from scheduler.whatif.quotas import with_quotas
 
 Json = dict[str, Any]
+
+
+# A simulation is answered within half a second: further back in line it has no estimate.
+MOST_SIMULATED = 200
 
 
 class NotWaitingError(LookupError):
@@ -30,17 +35,19 @@ def ask_simulation(mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
     snapshot = mirror.snapshot(now)
     job = waiting_from_json(sent["job"])
     found = simulate(snapshot, job, OPTIONS, mirror.memo)
+    starts_at = estimated_start(
+        replace(snapshot, waiting=(*snapshot.waiting, job)),
+        found.plan,
+        job,
+        OPTIONS,
+        mirror.memo,
+        most=MOST_SIMULATED,
+    )
     return {
         "verdict": found.verdict.value,
         "reasons": [reason_json(reason) for reason in found.reasons],
         "start": start_json(found.start, snapshot) if found.start else None,
-        "starts_at": estimated_start(
-            replace(snapshot, waiting=(*snapshot.waiting, job)),
-            found.plan,
-            job,
-            OPTIONS,
-            mirror.memo,
-        ),
+        **mirror.told(now, starts_at),
         "quota_before": asdict(found.quota_before) if found.quota_before else None,
         "quota_after": asdict(found.quota_after) if found.quota_after else None,
         "position": _position(found, job.id),
@@ -89,86 +96,29 @@ def ask_explanation(
         options=OPTIONS,
         memo=mirror.memo,
     )
-    return explanation(question, has_time)
+    found = explanation(question, has_time)
+    return {
+        **found,
+        **mirror.told(now, found["starts_at"]),
+        "counterfactuals": [
+            {**tried, **mirror.told(now, tried["starts_at"])} for tried in found["counterfactuals"]
+        ],
+    }
 
 
 def ask_quotas(mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
     """{"tenant", "flavors", "queues", "users"} → what the tenant's new quotas would change."""
     before = mirror.snapshot(now)
     after = with_quotas(before, sent)
-    found = difference(before, after, OPTIONS)
+    found = difference(before, after, OPTIONS, (mirror.memo, mirror.memo_changed))
     return {
         "plan_id": found.plan_id,
         "starts": [start.job for start in found.starts],
         "waits_longer": list(found.waits_longer),
         "evicted": [eviction.job for eviction in found.evicted],
         "over": [asdict(over) for over in found.over_admissions],
-        "never": _becomes_infeasible(found.before, found.after),
+        "never": becomes_infeasible(found.before, found.after),
     }
-
-
-def _becomes_infeasible(before: Plan, after: Plan) -> list[str]:
-    could_not = {finish.job for finish in before.finishes}
-    return [finish.job for finish in after.finishes if finish.job not in could_not]
-
-
-def with_quotas(snapshot: Snapshot, sent: Mapping[str, Any]) -> Snapshot:
-    """The snapshot with a tenant's quotas, queue limits and user limits replaced by those sent.
-
-    Flavors of other clusters are passed over; `outside` usage stays as it is.
-    """
-    tenant, flavors = sent["tenant"], {flavor.name for flavor in snapshot.flavors}
-    outside = {
-        quota.flavor: quota.outside
-        for known in snapshot.tenants
-        if known.name == tenant
-        for quota in known.quotas
-    }
-    quotas = tuple(
-        FlavorQuota(
-            flavor=row["flavor"],
-            nominal=row["nominal"],
-            borrowing_limit=row["borrowing_limit"],
-            lending_limit=row["lending_limit"],
-            weight=float(row["weight"]),
-            headroom=row["headroom"],
-            outside=outside.get(row["flavor"], 0),
-        )
-        for row in sorted(sent["flavors"], key=lambda row: str(row["flavor"]))
-        if row["flavor"] in flavors
-    )
-    return replace(
-        snapshot,
-        tenants=tuple(
-            replace(known, quotas=quotas) if known.name == tenant else known
-            for known in snapshot.tenants
-        ),
-        queues=tuple(
-            replace(queue, limits=_limits(sent["queues"], queue.name, flavors))
-            if queue.tenant == tenant
-            else queue
-            for queue in snapshot.queues
-        ),
-        user_limits=(
-            *(limit for limit in snapshot.user_limits if limit.tenant != tenant),
-            *(
-                UserLimit(tenant, row["user"], row["flavor"], row["limit"])
-                for row in sent["users"]
-                if row["flavor"] in flavors
-            ),
-        ),
-    )
-
-
-def _limits(
-    rows: list[Mapping[str, Any]], queue: str, flavors: set[str]
-) -> tuple[tuple[str, int], ...]:
-    name = queue.partition("/")[2]
-    return tuple(
-        (row["flavor"], row["limit"])
-        for row in rows
-        if row["queue"] == name and row["flavor"] in flavors
-    )
 
 
 def ask_longer_run(mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:

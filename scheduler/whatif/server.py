@@ -18,7 +18,7 @@ from aiohttp import web
 from django.db import DatabaseError, connection
 
 from scheduler.services.whatif import door_key
-from scheduler.whatif import questions
+from scheduler.whatif import changes, questions
 from scheduler.whatif.mirror import Mirror, Mirrors, UnknownClusterError
 from scheduler.whatif.windows import ask_windows
 
@@ -60,6 +60,7 @@ class Whatif:
                 web.post("/simulate", self._door(questions.ask_simulation)),
                 web.post("/never", self._door(questions.ask_never)),
                 web.post("/explain", self._door(self._explain)),
+                web.post("/change", self._door(changes.ask_change)),
                 web.post("/quotas", self._door(questions.ask_quotas)),
                 web.post("/longer-run", self._door(questions.ask_longer_run)),
                 web.post("/windows", self._door(self._windows)),
