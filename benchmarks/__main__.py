@@ -6,7 +6,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from benchmarks import bind, health, idle, planner, replay, submit_to_bound
+from benchmarks import (
+    bind,
+    health,
+    idle,
+    planner,
+    replay,
+    slow_api,
+    submit_to_bound,
+    watcher,
+)
 
 BENCHMARKS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "bind": bind.results,
@@ -14,7 +23,9 @@ BENCHMARKS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "idle": idle.results,
     "planner": planner.results,
     "replay": replay.results,
+    "slow_api": slow_api.results,
     "submit_to_bound": submit_to_bound.results,
+    "watcher": watcher.results,
 }
 
 

@@ -95,8 +95,10 @@ def measure(running: Production, scenario: Scenario) -> dict[str, Any]:
         submitted = time.monotonic()
         # The first test costs nothing; the second leaves out pods of the scenario before.
         wait_until(
-            lambda: len(watch.times.bound) >= scenario.pods
-            and len(watch.times.of(jobs).bound) == scenario.pods,
+            lambda: (
+                len(watch.times.bound) >= scenario.pods
+                and len(watch.times.of(jobs).bound) == scenario.pods
+            ),
             LONGEST_SECONDS,
         )
         times = watch.times.of(jobs)

@@ -41,12 +41,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop what still runs, with grace; the attempt ends with `cause` when all has stopped."""
+    """Stop what still runs, with grace; the attempt ends with `cause` when all has stopped. `suspects`:
+    nodes where a pod did not start while its siblings did."""
 
     cause: EndedBy
     message: str
     grace_seconds: int
     refused: bool = False
+    suspects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,8 @@ def _waiting_errors(attempt: AttemptLife, around: Circumstances) -> Step | None:
             return Stop(EndedBy.START_FAILED, f"{_named(worst)}: {told}", attempt.grace_seconds)
         if any(p.started_at is not None for p in pods):
             message = f"{_named(worst)} does not start on {worst.node}, others did: {told}"
-            return Stop(EndedBy.PLACEMENT_MISS, message, attempt.grace_seconds)
+            suspects = tuple(sorted({p.node for p in stuck}))
+            return Stop(EndedBy.PLACEMENT_MISS, message, attempt.grace_seconds, suspects=suspects)
     return None
 
 
@@ -275,7 +278,15 @@ def _too_long_a_start(attempt: AttemptLife, around: Circumstances) -> Step | Non
     told = f"; {_named(waiting)} waits: {waiting.waiting_reason}" if waiting else ""
     seconds = int((around.now - attempt.placed_at).total_seconds())
     message = f"not all pods had started after {seconds} s{told}"
-    return Stop(EndedBy.PLACEMENT_MISS, message, attempt.grace_seconds)
+    suspects = _alone_in_not_starting(attempt)
+    return Stop(EndedBy.PLACEMENT_MISS, message, attempt.grace_seconds, suspects=suspects)
+
+
+def _alone_in_not_starting(attempt: AttemptLife) -> tuple[str, ...]:
+    """Nodes where bound pods have not started, if most of their siblings have; none otherwise."""
+    slow = [p for p in _unfinished(attempt) if p.started_at is None and p.bound_at is not None]
+    started = sum(p.started_at is not None for p in attempt.placements)
+    return tuple(sorted({p.node for p in slow})) if started > len(slow) else ()
 
 
 def _start_limit_at(attempt: AttemptLife, around: Circumstances) -> datetime | None:

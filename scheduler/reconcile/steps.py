@@ -33,6 +33,7 @@ from scheduler.reconcile.ends import (
 )
 from scheduler.reconcile.ledger import AttemptLife, PlacementLife
 from scheduler.reconcile.placements import fresh_try
+from scheduler.reconcile.suspects import suspect
 from scheduler.reconcile.view import AttemptKey
 
 T = TypeVar("T")
@@ -259,7 +260,7 @@ def _take(books: Books, attempt: AttemptLife, step: Step, now: datetime) -> None
 def _call_service(books: Books, attempt: AttemptLife, step: Stop | Conclude, now: datetime) -> None:
     row = _row(attempt)
     match step:
-        case Stop(cause, message, grace_seconds, refused):
+        case Stop(cause, message, grace_seconds, refused, suspects):
             stop_attempt(
                 row,
                 cause=cause,
@@ -269,6 +270,7 @@ def _call_service(books: Books, attempt: AttemptLife, step: Stop | Conclude, now
                 now=now,
                 refused=refused,
             )
+            suspect(books.cluster, suspects, message, now)
         case Conclude(ended_by, message, exit_code):
             end_attempt(row, ended_by=ended_by, message=message, exit_code=exit_code, now=now)
             books.starts.forget(attempt.key)

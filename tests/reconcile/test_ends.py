@@ -198,6 +198,7 @@ def test_image_that_fails_on_one_node_only_is_no_fault_of_the_job() -> None:
     step = stop_of(decide(partly, around(80)))
     assert step.cause is EndedBy.PLACEMENT_MISS
     assert "n0" in step.message
+    assert step.suspects == ("n0",)
 
 
 def test_siblings_that_are_still_pulling_are_waited_for() -> None:
@@ -218,6 +219,10 @@ def test_start_that_takes_too_long_is_asked_about_then_ended() -> None:
     step = stop_of(decide(slow, around(START_LIMIT_SECONDS, not_pulling=True)))
     assert step.cause is EndedBy.PLACEMENT_MISS
     assert "main-1" in step.message
+    assert step.suspects == (), "one of two says nothing"
+    most = starting(running(0), running(2), waiting(1, "ContainerCreating", 1))
+    late = stop_of(decide(most, around(START_LIMIT_SECONDS, not_pulling=True)))
+    assert late.suspects == ("n1",)
 
 
 def test_pulling_extends_a_start_by_two_hours_at_most() -> None:
