@@ -7,7 +7,7 @@ by the timeline to try a moment in the future. Nothing here changes the floor.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -216,12 +216,13 @@ def place_beside(
     """A swap: survivors keep node and rank, all lost replicas find a place near them, or None.
 
     The lost replicas go to the narrowest domain around the survivors that holds them, never
-    outside the domain that is required; slices are only kept when the whole role moves.
+    outside the domain that is required; those of a slice join its survivors in their domain.
     """
     if not survivors or any(seat.node not in grid.index for seat in survivors):
         return None
     homes = np.array([grid.index[seat.node] for seat in survivors], dtype=np.int64)
-    if not usable[homes].all() or any(demand.layers for demand in demands):
+    layers = [layer for demand in demands for layer in demand.layers]
+    if not usable[homes].all() or (layers and (len(demands), len(layers)) != (1, 1)):
         return None
     free = free.copy()
     requests = {demand.role: demand.request for demand in demands}
@@ -248,11 +249,54 @@ def _around(
             continue
         domain = int(domains[0])
         inside = _within(room[1], grid.tiers[tier].starts, domain)
+        if demands[0].layers:
+            part = _join_groups(grid, demands[0], survivors, (room[0], inside))
+            if part is not None:
+                return Placement(grid, tier, domain, (part,))
+            continue
         parts = _pack_missing(grid, demands, missing, (room[0], inside))
         if parts is not None:
             whole = tuple(Part(p.demand, p.nodes, p.counts, kept[p.demand.role]) for p in parts)
             return Placement(grid, tier, domain, whole)
     return None
+
+
+def _join_groups(
+    grid: Grid, demand: Demand, survivors: tuple[Sequence[Seat], Ints], room: tuple[Ints, Bools]
+) -> Part | None:
+    """The lost replicas of each group in the domain of its survivors, groups lost whole in any.
+
+    `demand` has one layer. Groups with survivors, which have no choice, go first. Nodes of the part
+    are in the order of the replicas that are lost, as `seats_of` numbers them.
+    """
+    seats, homes = survivors
+    at = {seat.replica: int(home) for seat, home in zip(seats, homes, strict=True)}
+    layer = demand.layers[0]
+    tier = grid.tiers[layer.tier]
+    alone = replace(demand, layers=(), limit_tier=layer.tier)
+    groups = [
+        range(i, min(i + layer.size, demand.count)) for i in range(0, demand.count, layer.size)
+    ]
+    free, found = room[0].copy(), {}
+    for group in sorted(groups, key=lambda group: not any(r in at for r in group)):
+        lost = sum(replica not in at for replica in group)
+        if not lost:
+            continue
+        stays = [at[replica] for replica in group if replica in at]
+        usable = _within(room[1], tier.starts, int(tier.of_node[stays[0]])) if stays else room[1]
+        choice = choose(grid, replica_capacity(alone, free, usable), alone, lost)
+        if choice is None:
+            return None
+        free[:, choice.nodes] -= np.outer(np.array(demand.request), choice.counts)
+        found[group.start] = choice
+    ordered = [found[start] for start in sorted(found)]
+    nothing = np.zeros(0, dtype=np.int64)
+    return Part(
+        demand,
+        np.concatenate([nothing, *(choice.nodes for choice in ordered)]),
+        np.concatenate([nothing, *(choice.counts for choice in ordered)]),
+        tuple(seats),
+    )
 
 
 def _pack_missing(
