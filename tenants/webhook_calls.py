@@ -105,7 +105,7 @@ async def resolve(url: str, allowed: Sequence[Network]) -> Target:
     host, scheme = parts.hostname or "", parts.scheme
     port = parts.port or (443 if scheme == "https" else 80)
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [ip_address(entry[4][0].split("%")[0]) for entry in found]
+    addresses = [ip_address(str(entry[4][0]).split("%")[0]) for entry in found]
     for address in addresses:
         _check_address(address, allowed)
     address = addresses[0]

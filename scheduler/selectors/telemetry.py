@@ -156,7 +156,8 @@ def _leases(now: datetime) -> Metric:
     left = _gauge("lease_expires_in_seconds", "Until the planner's lease runs out.", "cluster")
     rows = Lease.objects.filter(expires_at__isnull=False).values_list("cluster__name", "expires_at")
     for cluster, expires_at in rows.order_by("cluster__name"):
-        left.add_metric([cluster], (expires_at - now).total_seconds())
+        if expires_at is not None:
+            left.add_metric([cluster], (expires_at - now).total_seconds())
     return left
 
 

@@ -18,6 +18,7 @@ from itertools import zip_longest
 import httpx
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
+from django.core.mail.backends.base import BaseEmailBackend
 from django.db.models import F
 
 from controlplane.common.errors import ApplicationError
@@ -102,7 +103,7 @@ def _send_mails(messages: Sequence[OutboxMessage]) -> list[Answer]:
         return [Answer(f"mail server: {type(error).__name__}")] * len(messages)
 
 
-def _send_mail(message: OutboxMessage, link: object) -> Answer:
+def _send_mail(message: OutboxMessage, link: BaseEmailBackend) -> Answer:
     user = message.user
     if user is None or not user.email or not user.is_active:
         return Answer("the recipient has no address", gone=True)

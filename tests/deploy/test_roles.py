@@ -56,13 +56,16 @@ def sim() -> Iterator[ThreadedSimCluster]:
         for name in ("namespace.yaml", "rbac.yaml"):
             for body in yaml.safe_load_all((ROOT / "deploy/kubernetes" / name).read_text()):
                 assert status(running, admin, "POST", COLLECTIONS[body["kind"]], body) == 201
-        for account in {account for account, *_rest in MAY}:
-            full = f"system:serviceaccount:muster-system:muster{'-' if account else ''}{account}"
-            user = User(full, ("system:serviceaccounts", "system:authenticated"))
-            running.call(
-                lambda cluster, a=account, u=user: cluster.access.tokens.update({f"of-{a}": u})
-            )
+        known = {f"of-{account}": user_of(account) for account, *_rest in MAY}
+        running.call(lambda cluster: cluster.access.tokens.update(known))
         yield running
+
+
+def user_of(account: str) -> User:
+    """Who a pod with this service account is to the API server."""
+    name = f"muster-{account}" if account else "muster"
+    full = f"system:serviceaccount:muster-system:{name}"
+    return User(full, ("system:serviceaccounts", "system:authenticated"))
 
 
 def status(sim: ThreadedSimCluster, token: str, method: str, path: str, body: object = None) -> int:

@@ -1,5 +1,6 @@
 """Random mixes of gangs on the real processes, judged by the witness on the Kubernetes API."""
 
+import os
 import random
 import time
 from typing import Any
@@ -12,7 +13,8 @@ from tests.e2e.witness import Witness, gangs_in_part, gpus_given_twice
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-MIXES = 200
+# Two hundred by `make chaos`.
+MIXES = int(os.environ.get("MIXES") or 60)
 SEED = 20261129
 WAITING_AT_MOST = 40
 
@@ -40,9 +42,7 @@ def gang(dice: random.Random, tenant: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def test_two_hundred_mixes_never_share_a_gpu_and_never_run_in_part(
-    demo: Stack, witness: Witness
-) -> None:
+def test_mixes_never_share_a_gpu_and_never_run_in_part(demo: Stack, witness: Witness) -> None:
     print(f"seed {SEED}")
     dice = random.Random(SEED)
     people = {"research": demo.api("ravi"), "vision": demo.api("mei")}
