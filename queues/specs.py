@@ -162,6 +162,7 @@ class JobSpec:
     checkpoint: CheckpointSpec | None = None
     max_restarts: int = 0
     stall_timeout_seconds: int | None = None
+    on_stall: str = "alert"
     begin_at: datetime | None = None
     depends_on: tuple[DependencySpec, ...] = ()
     external_id: str | None = None

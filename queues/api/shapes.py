@@ -106,6 +106,11 @@ class JobFields(PerReplicaShape):
     checkpoint = CheckpointShape(allow_null=True, required=False)
     max_restarts = serializers.IntegerField(min_value=0, max_value=1000, required=False)
     stall_timeout_seconds = serializers.IntegerField(min_value=60, allow_null=True, required=False)
+    on_stall = serializers.ChoiceField(
+        choices=["alert", "restart"],
+        required=False,
+        help_text="After that time without a sign of life: tell the owner, or start again.",
+    )
     begin_at = serializers.DateTimeField(allow_null=True, required=False)
     depends_on = DependencyShape(many=True, required=False)
     external_id = serializers.CharField(max_length=200, allow_null=True, required=False)
@@ -263,7 +268,11 @@ class QueueFieldsShape(Shape):
     user_fair_share = serializers.BooleanField(required=False)
     bookings = serializers.IntegerField(required=False)
     booking_after_seconds = serializers.IntegerField(required=False)
-    backfill_order = serializers.ChoiceField(choices=["shortest_limit", "order"], required=False)
+    backfill_order = serializers.ChoiceField(
+        choices=["shortest_limit", "order", "none"],
+        required=False,
+        help_text="What fills gaps; with none nobody passes a job that waits.",
+    )
 
 
 class QueueSent(QueueFieldsShape):

@@ -14,6 +14,7 @@ MOST_GRACE_SECONDS = 3600
 FURTHEST_BEGIN = timedelta(days=366)
 ON_PREEMPTION = ("requeue", "stop")
 NOTICES = ("signal", "poll", "file")
+ON_STALL = ("alert", "restart")
 CONDITIONS = ("succeeded", "finished")
 
 
@@ -29,6 +30,7 @@ class Course:
     checkpoint: CheckpointSpec | None
     max_restarts: int
     stall_timeout_seconds: int | None
+    on_stall: str
     begin_at: datetime | None
     depends_on: tuple[DependencySpec, ...]
 
@@ -46,6 +48,7 @@ def read_course(job: Reader, context: Context) -> Course:
         stall_timeout_seconds=job.optional_whole(
             "stall_timeout_seconds", least=60, most=MOST_SECONDS
         ),
+        on_stall=job.choice("on_stall", "alert", ON_STALL),
         begin_at=_read_begin(job, context),
         depends_on=_read_dependencies(job),
     )

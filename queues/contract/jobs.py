@@ -64,6 +64,7 @@ def read_job(payload: Mapping[str, Any], context: Context) -> JobSpec | None:
         checkpoint=course.checkpoint,
         max_restarts=course.max_restarts,
         stall_timeout_seconds=course.stall_timeout_seconds,
+        on_stall=course.on_stall,
         begin_at=course.begin_at,
         depends_on=course.depends_on,
         external_id=external_id,

@@ -4,7 +4,6 @@ Empty fields are left out of the payload, so that the contract fills in the defa
 they came from. Errors come back by JSON Pointer and are put beside the field (`FIELD_OF_POINTER`).
 """
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -147,7 +146,21 @@ class SubmitForm(forms.Form):
         help_text=_("A job that saves can cross maintenance and loses less."),
     )
     checkpoint_grace = SpanField(label=_("A save takes at most"), required=False, max_length=40)
+    checkpoint_notice = forms.ChoiceField(
+        label=_("Hears that it must leave by"),
+        required=False,
+        choices=[
+            ("", _("SIGTERM (default)")),
+            ("poll", _("asking Muster: saves once more and leaves")),
+            ("file", _("the file /muster/notice: slow")),
+        ],
+    )
     stall_timeout = SpanField(label=_("Stalled after silence of"), required=False, max_length=40)
+    on_stall = forms.ChoiceField(
+        label=_("When stalled"),
+        required=False,
+        choices=[("", _("tell the owner (default)")), ("restart", _("start again"))],
+    )
     begin_at = forms.DateTimeField(
         label=_("Not before"),
         required=False,
@@ -235,6 +248,7 @@ class SubmitForm(forms.Form):
         saves = {
             "interval_seconds": sent["checkpoint_interval"],
             "grace_seconds": sent["checkpoint_grace"],
+            "notice": sent["checkpoint_notice"] or None,
         }
         if any(value is not None for value in saves.values()):
             found["checkpoint"] = {key: v for key, v in saves.items() if v is not None}
@@ -303,6 +317,7 @@ _AS_THEY_ARE = (
     "volumes",
     "on_preemption",
     "max_restarts",
+    "on_stall",
     "external_id",
     "labels",
     "annotations",
@@ -321,6 +336,7 @@ FIELD_OF_POINTER: Mapping[str, str] = {
     "/topology/mode": "topology_mode",
     "/checkpoint/interval_seconds": "checkpoint_interval",
     "/checkpoint/grace_seconds": "checkpoint_grace",
+    "/checkpoint/notice": "checkpoint_notice",
 }
 
 
@@ -400,7 +416,9 @@ def sections(offer: QueueOffer | None) -> list[Section]:
                 "grace",
                 "checkpoint_interval",
                 "checkpoint_grace",
+                "checkpoint_notice",
                 "stall_timeout",
+                "on_stall",
                 "preemptible",
             ),
             _now("normal priority, may be preempted, no restarts"),
@@ -451,7 +469,7 @@ def initial_from_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "queue": f"{job['tenant']}/{job['queue']}",
         "name": job["name"],
         "image": job.get("image", ""),
-        "command": _shell([*(job.get("command") or []), *(job.get("args") or [])]),
+        "command": texts.words_text([*(job.get("command") or []), *(job.get("args") or [])]),
         "gpus": replicas * each,
         "replicas": replicas if each < GPUS_OF_A_NODE and replicas > 1 else None,
         "gpus_per_replica": each if each < GPUS_OF_A_NODE and replicas > 1 else None,
@@ -476,12 +494,11 @@ def initial_from_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "max_restarts": job.get("max_restarts") or None,
         "checkpoint_interval": texts.span_text(checkpoint.get("interval_seconds")),
         "checkpoint_grace": texts.span_text(checkpoint.get("grace_seconds")),
+        "checkpoint_notice": texts.unless_usual(checkpoint.get("notice"), "signal"),
+        "stall_timeout": texts.span_text(job.get("stall_timeout_seconds")),
+        "on_stall": texts.unless_usual(job.get("on_stall"), "alert"),
         "working_dir": job.get("working_dir") or "",
         "preset": job.get("preset") or "",
         "image_pull_secret": job.get("image_pull_secret") or "",
         "min_cuda": job.get("min_cuda") or "",
     }
-
-
-def _shell(words: Sequence[str]) -> str:
-    return " ".join(shlex.quote(word) for word in words)

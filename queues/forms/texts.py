@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -101,3 +101,13 @@ def name_from_image(image: str) -> str:
     """A job's name where none was given: the image's last part, as a DNS label."""
     last = image.rsplit("/", 1)[-1].split("@", 1)[0].split(":", 1)[0]
     return re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-")[:50].strip("-") or "job"
+
+
+def words_text(words: Sequence[str]) -> str:
+    """A command line as a shell would read it."""
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def unless_usual(value: str | None, usual: str) -> str:
+    """A choice, empty where it is the usual one."""
+    return "" if value in (None, usual) else str(value)

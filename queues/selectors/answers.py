@@ -204,6 +204,7 @@ def as_sent(job: Job) -> Answer:
         "checkpoint": _checkpoint(job),
         "max_restarts": job.max_restarts,
         "stall_timeout_seconds": job.stall_timeout_seconds,
+        "on_stall": job.on_stall,
         "begin_at": time_text(job.begin_at),
         "depends_on": [
             {"job": needed.on_id, "on": needed.condition} for needed in job.dependencies.all()

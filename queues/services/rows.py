@@ -45,6 +45,7 @@ def job_row(spec: JobSpec, job_id: str, user_id: int, now: datetime) -> Job:
         checkpoint_notice=checkpoint.notice if checkpoint else "signal",
         max_restarts=spec.max_restarts,
         stall_timeout_seconds=spec.stall_timeout_seconds,
+        on_stall=spec.on_stall,
         begin_at=spec.begin_at,
         decides=spec.decides,
         reason_code=NOT_YET_CONSIDERED,

@@ -25,7 +25,7 @@ from scheduler.api.windows import PREVIEW, is_preview
 from scheduler.models import ForeignPod, Node
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
 from scheduler.selectors.topology import Counts, Domain, counts_of, tree_of
-from scheduler.services.cordons import cordons_of
+from scheduler.services.cordons import LONGEST_REASON, cordons_of
 from scheduler.services.departures import outlook_answer
 from scheduler.services.drains import (
     drain_answer,
@@ -34,7 +34,7 @@ from scheduler.services.drains import (
     preview_drain,
     read_drain,
 )
-from scheduler.services.nodes import LONGEST_REASON, cluster_of, cordon_node, node_of, uncordon_node
+from scheduler.services.nodes import cluster_of, cordon_node, node_of, uncordon_node
 from tenants.access import Actor, Right, may, require
 from tenants.selectors import tenants_visible_to
 

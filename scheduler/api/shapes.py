@@ -114,7 +114,9 @@ class NodeGpusShape(Shape):
 class CordonShape(Shape):
     """One party that wants a node to take no new pods; each lifts only its own."""
 
-    source = serializers.ChoiceField(choices=["operator", "window", "health"])
+    source = serializers.ChoiceField(  # type: ignore[assignment]
+        choices=["operator", "window", "health"]
+    )
     reason = serializers.CharField()
     by = serializers.CharField()
     since = serializers.DateTimeField()

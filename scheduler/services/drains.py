@@ -229,9 +229,9 @@ def _tell_empty(
         if not mine.update(empty_at=now, expected_empty_at=now):
             return
         # It stays cordoned, but there is nothing left to drain.
-        words = {"source": CordonSource.OPERATOR, "reason": drain.reason, "by": drain.by}
-        set_cordons([node], now=now, **words)
-        lift_cordons([node], key=DRAIN_KEY, now=now, **words)
+        source, reason, by = CordonSource.OPERATOR, drain.reason, drain.by
+        set_cordons([node], source=source, reason=reason, by=by, now=now)
+        lift_cordons([node], source=source, key=DRAIN_KEY, reason=reason, by=by, now=now)
         log.record(
             log.NewEvent(
                 kind="node.empty",

@@ -166,7 +166,7 @@ def _priced(
     ]
     held = frozenset().union(*(each.nodes for each, _part in parts))
     nodes = set(sorted(names - held)[: wish.count])
-    for each, _part in sorted(parts, key=lambda pair: _price_a_node(*pair, names, starts_at)):
+    for each, _part in sorted(parts, key=lambda pair: _price_a_node(pair, names, starts_at)):
         if len(nodes) >= wish.count:
             break
         more = sorted((each.nodes & names) - nodes)[: wish.count - len(nodes)]
@@ -182,8 +182,9 @@ def _priced(
 
 
 def _price_a_node(
-    each: Leaver, part: Departure, names: frozenset[str], starts_at: datetime
+    pair: tuple[Leaver, Departure], names: frozenset[str], starts_at: datetime
 ) -> tuple[float, int]:
+    each, part = pair
     price = part.lost_seconds * each.runner.gpus + _idle(each, part, starts_at)
     return price / max(1, len(each.nodes & names)), each.attempt.pk
 

@@ -38,6 +38,7 @@ FULL: dict[str, Any] = GOOD | {
     "checkpoint": {"interval_seconds": 1800, "grace_seconds": 120, "notice": "signal"},
     "max_restarts": 3,
     "stall_timeout_seconds": None,
+    "on_stall": "restart",
     "begin_at": None,
     "depends_on": [],
     "external_id": "ci-4711",
@@ -222,6 +223,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (GOOD | {"queue": "short", "max_runtime_seconds": 7200}, "/max_runtime_seconds", "too_large"),
     (GOOD | {"grace_seconds": 999_999}, "/grace_seconds", "too_large"),
     (GOOD | {"stall_timeout_seconds": 1}, "/stall_timeout_seconds", "too_small"),
+    (GOOD | {"on_stall": "panic"}, "/on_stall", "unknown_choice"),
     (
         GOOD | {"checkpoint": {"interval_seconds": 60, "notice": "shout"}},
         "/checkpoint/notice",

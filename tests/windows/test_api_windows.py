@@ -65,7 +65,8 @@ def test_operators_make_windows_and_everyone_sees_them(world: World) -> None:
         (seen,) = client(name).get(WINDOWS).json()["results"]
         assert seen == answer
     assert Event.objects.get(kind="window.created").cluster == "demo"
-    assert AuditEntry.objects.get(action="window.created").after["title"] == "New driver"
+    entry: Any = AuditEntry.objects.get(action="window.created")
+    assert entry.after["title"] == "New driver"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_whom_a_reservation_admits_is_hidden_from_strangers(world: World) -> Non
 
 def test_a_preview_says_who_leaves_and_its_plan_is_held_to(world: World) -> None:
     now = timezone.now()
-    asked = {"checkpoint_interval_seconds": 600, "checkpoint_grace_seconds": 60}
+    asked: dict[str, Any] = {"checkpoint_interval_seconds": 600, "checkpoint_grace_seconds": 60}
     run_gang(world, [4, 5], now=now - timedelta(minutes=3), **asked)
     run_gang(world, [6], tenant="vision", now=now - timedelta(minutes=3))
     run_gang(world, [0], now=now - timedelta(minutes=3))
@@ -242,7 +243,7 @@ def drain(node: str = "gpu-00004", who: str = "ines", query: str = "", **sent: A
 
 def test_a_drain_lets_gangs_leave_after_their_checkpoint_and_says_when(world: World) -> None:
     now = timezone.now()
-    asked = {"checkpoint_interval_seconds": 600, "checkpoint_grace_seconds": 60}
+    asked: dict[str, Any] = {"checkpoint_interval_seconds": 600, "checkpoint_grace_seconds": 60}
     attempt = run_gang(world, [4, 5], now=now - timedelta(seconds=300), **asked)
     assert drain(who="ravi").status_code == 403
     assert drain(reason=" ").json()["errors"][0]["pointer"] == "/reason"
@@ -257,7 +258,7 @@ def test_a_drain_lets_gangs_leave_after_their_checkpoint_and_says_when(world: Wo
     attempt.refresh_from_db()
     assert attempt.stop_cause == ""
     written = now + timedelta(seconds=360)
-    expected = Drain.objects.get().expected_empty_at
+    expected: Any = Drain.objects.get().expected_empty_at
     assert abs(expected - (written + timedelta(seconds=30))) < timedelta(seconds=5)
     carry_out_evictions(world.cluster, written + timedelta(seconds=5))
     attempt.refresh_from_db()

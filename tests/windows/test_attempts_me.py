@@ -27,7 +27,11 @@ from tests.windows.builders import run_gang
 
 pytestmark = pytest.mark.django_db
 ME = "/api/v1/attempts/me/"
-SAVING = {"checkpoint_interval_seconds": 600, "checkpoint_grace_seconds": 60, "grace_seconds": 30}
+SAVING: dict[str, Any] = {
+    "checkpoint_interval_seconds": 600,
+    "checkpoint_grace_seconds": 60,
+    "grace_seconds": 30,
+}
 
 
 @pytest.fixture
@@ -55,7 +59,12 @@ def post(attempt: Attempt, call: str, **sent: Any) -> Any:
 
 def order(attempt: Attempt, **changes: Any) -> None:
     now = timezone.now()
-    wanted = {"rule": "maintenance", "message": "window", "ordered_by": "window 1", "now": now}
+    wanted: dict[str, Any] = {
+        "rule": "maintenance",
+        "message": "window",
+        "ordered_by": "window 1",
+        "now": now,
+    }
     order_eviction(attempt, **(wanted | changes))
 
 
@@ -78,14 +87,15 @@ def test_a_heartbeat_is_kept_for_its_replica_and_is_no_event(world: World) -> No
     attempt = gang(world)
     seen = Event.objects.count()
     assert post(attempt, "heartbeat", replica=1, step=7).json() == {"notice": None}
-    placements = {each.replica: each for each in attempt.placements.all()}
+    placements: dict[int, Any] = {each.replica: each for each in attempt.placements.all()}
     assert placements[0].heartbeat_at is None
     assert placements[1].heartbeat_step == 7
     first = placements[1].heartbeat_at
     post(attempt, "heartbeat", replica=1, step=7)
     assert attempt.placements.get(replica=1).heartbeat_at == first
     post(attempt, "heartbeat", replica=1, role="main", step=8)
-    assert attempt.placements.get(replica=1).heartbeat_at > first
+    later: Any = attempt.placements.get(replica=1)
+    assert later.heartbeat_at > first
     assert Event.objects.count() == seen
 
 
@@ -165,14 +175,14 @@ def test_who_asked_to_be_told_hears_before_the_stop_others_with_it(
     attempt = gang(world, checkpoint_notice=notice)
     now = timezone.now()
     order(attempt, rule="priority", wait_for_checkpoint=True, latest_at=now + timedelta(minutes=9))
-    told = notice_of(attempt, now)
+    told: Any = notice_of(attempt, now)
     if notice == "signal":
         assert told is None
     else:
         assert (told.kind, told.deadline) == ("preemption", now + timedelta(minutes=9))
     carry_out_evictions(world.cluster, now + timedelta(minutes=9))
     attempt.refresh_from_db()
-    signalled = notice_of(attempt, now + timedelta(minutes=9))
+    signalled: Any = notice_of(attempt, now + timedelta(minutes=9))
     assert signalled.deadline == now + timedelta(minutes=9, seconds=30)
 
 
@@ -180,15 +190,16 @@ def test_an_order_that_is_withdrawn_takes_its_notice_with_it(world: World) -> No
     attempt = gang(world, checkpoint_notice="poll")
     order(attempt, wait_for_checkpoint=True, latest_at=timezone.now() + timedelta(hours=1))
     assert pod(attempt).get(f"{ME}notice/").json()["notice"] is not None
-    withdraw_eviction(open_eviction(attempt), message="no", now=timezone.now())
+    eviction: Any = open_eviction(attempt)
+    withdraw_eviction(eviction, message="no", now=timezone.now())
     assert pod(attempt).get(f"{ME}notice/").json() == {"notice": None}
 
 
 def test_the_time_limit_is_told_in_time_for_a_checkpoint(world: World) -> None:
-    attempt = gang(world, max_runtime_seconds=3600)
+    attempt: Any = gang(world, max_runtime_seconds=3600)
     end = attempt.started_at + timedelta(seconds=3600)
     assert notice_of(attempt, end - timedelta(seconds=181)) is None
-    told = notice_of(attempt, end - timedelta(seconds=180))
+    told: Any = notice_of(attempt, end - timedelta(seconds=180))
     assert (told.kind, told.deadline) == ("time_limit", end)
 
 

@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -79,7 +81,7 @@ def test_client_beats_hears_the_notice_saves_and_obeys_the_signal(
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         wait_for(lambda: attempt.placements.get().heartbeat_at is not None)
-        assert attempt.placements.get().heartbeat_step > 0
+        assert reread(attempt).placements.get().heartbeat_step
         asked_at = time.monotonic()
         order_eviction(
             attempt,
@@ -105,12 +107,12 @@ def test_client_beats_hears_the_notice_saves_and_obeys_the_signal(
         process.wait(timeout=10)
 
 
-def reread(attempt: Attempt) -> Attempt:
+def reread(attempt: Attempt) -> Any:
     return Attempt.objects.get(pk=attempt.pk)
 
 
-def wait_for(holds: "object", seconds: float = 30) -> None:
+def wait_for(holds: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():  # type: ignore[operator]
+    while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.1)

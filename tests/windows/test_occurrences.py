@@ -1,6 +1,6 @@
 """The life of a window in virtual time: real rows and services, a stepped clock, pods that end when they are told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -72,6 +72,7 @@ class Clock:
                 self.seen.append((self.now, state))
 
     def _save(self) -> None:
+        attempt: Any
         for attempt in Attempt.objects.filter(ended_at__isnull=True, stop_cause=""):
             interval = attempt.job.checkpoint_interval_seconds
             if interval:
@@ -80,6 +81,7 @@ class Clock:
                 Attempt.objects.filter(pk=attempt.pk).update(last_checkpoint_at=saved)
 
     def _end_pods(self) -> None:
+        attempt: Any
         for attempt in Attempt.objects.filter(ended_at__isnull=True).exclude(stop_cause=""):
             grace = timedelta(seconds=attempt.stop_grace_seconds or 0)
             if self.now >= attempt.stop_requested_at + grace:
@@ -105,7 +107,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def clock(world: World) -> Iterator[Clock]:
+def clock(world: World) -> Clock:
     return Clock(world)
 
 
@@ -122,7 +124,7 @@ def cordoned() -> set[str]:
 LEAF_1 = {f"gpu-{number:05d}" for number in range(4, 8)}
 
 
-def saving(seconds: int = 600) -> dict[str, int]:
+def saving(seconds: int = 600) -> dict[str, Any]:
     return {
         "checkpoint_interval_seconds": seconds,
         "checkpoint_grace_seconds": 60,
@@ -142,10 +144,10 @@ def test_a_leaf_is_empty_at_the_start_and_less_is_lost_than_by_draining_at_once(
     ]
     beside = run_gang(world, [0, 1], **saving())
     clock.until(START)
-    gone = {each.pk: Attempt.objects.get(pk=each.pk) for each in gangs}
+    gone: dict[int, Any] = {each.pk: Attempt.objects.get(pk=each.pk) for each in gangs}
     assert all(each.ended_by == "maintenance" for each in gone.values())
     assert {"window.open", "window.empty"} <= set(Event.objects.values_list("kind", flat=True))
-    occurrence = Occurrence.objects.get()
+    occurrence: Any = Occurrence.objects.get()
     assert occurrence.state == "open"
     assert occurrence.empty_at <= START
     assert abs(occurrence.empty_at - occurrence.expected_empty_at) <= MINUTE
@@ -284,7 +286,7 @@ def test_owners_hear_of_it_ahead_once_and_nobody_else(
     run_gang(world, [6], max_runtime_seconds=600, grace_seconds=30)
     run_gang(world, [0], tenant="vision", **saving())
     clock.until(START - 50 * MINUTE)
-    message = OutboxMessage.objects.get()
+    message: Any = OutboxMessage.objects.get()
     assert message.user.username == "ravi"
     assert "New driver" in message.subject
     assert message.body.count("/jobs/") == 1

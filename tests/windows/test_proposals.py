@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.common.errors import InvalidError
+from queues.models import Cluster
 from scheduler.services.proposals import best_times, read_wish
 from scheduler.snapshot.warm import WarmSnapshot
 from scheduler.whatif.mirror import Mirror
@@ -31,10 +32,11 @@ def wish(**changes: Any) -> Any:
 
 def planner(_cluster: str, windows: Sequence[Any]) -> list[Any]:
     """The planner's own answers, without the process around it."""
-    world_id = rows.Cluster.objects.get().pk
+    world_id = Cluster.objects.get().pk
     mirror = Mirror(WarmSnapshot(world_id, "demo"))
     sent = {"windows": list(windows)}
-    return ask_windows(mirror, sent, NOW.timestamp(), lambda: True)["delays"]
+    delays: list[Any] = ask_windows(mirror, sent, NOW.timestamp(), lambda: True)["delays"]
+    return delays
 
 
 def test_an_idle_leaf_costs_nothing_as_soon_as_people_know(world: World) -> None:
