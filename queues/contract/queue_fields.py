@@ -10,7 +10,7 @@ from queues.contract.reading import Fault, Reader, Rule, listed
 from queues.specs import HIGHEST_PRIORITY
 
 STATES = ("open", "closed", "held")
-BACKFILL_ORDERS = ("shortest_limit", "order")
+BACKFILL_ORDERS = ("shortest_limit", "order", "none")
 MOST_BOOKINGS = 1000
 
 

@@ -56,6 +56,7 @@ class Queue(models.Model):
     BACKFILL_ORDERS: ClassVar = [
         ("shortest_limit", _("shortest limit first")),
         ("order", _("queue order")),
+        ("none", _("nothing: nobody passes a job that waits")),
     ]
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="queues")

@@ -168,6 +168,7 @@ def _queue(row: Queue, limits: tuple[tuple[str, int], ...]) -> core_quotas.Queue
         backfill_order=core_quotas.BackfillOrder.SHORTEST
         if shortest
         else core_quotas.BackfillOrder.ORDER,
+        backfill=row.backfill_order != "none",
         user_fairness=row.user_fair_share,
         min_runtime_seconds=float(row.min_runtime_seconds),
     )
