@@ -68,13 +68,13 @@ KINDS: dict[str, AlertKind] = {
     "gpu_waste": AlertKind(
         WARNING,
         _("GPUs idle"),
-        _("Job {job} uses {utilisation} % of its GPUs for {minutes} minutes."),
+        _("Job {job} uses its GPUs to {utilisation} %, for {minutes} minutes."),
         "gpu-waste",
     ),
     "memory_copy_bound": AlertKind(
         INFO,
         _("Memory copy is the bottleneck"),
-        _("Job {job}: memory copy at {utilisation} % for {minutes} minutes."),
+        _("Job {job}: memory copy at {utilisation} %, for {minutes} minutes."),
         "gpu-waste",
     ),
     "job_stalled": AlertKind(

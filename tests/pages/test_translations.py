@@ -1,5 +1,6 @@
 """Translations: complete, compiled, and with the same placeholders as the original."""
 
+import ast
 import gettext
 import re
 from collections.abc import Iterator
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from django.utils import translation
+from django.utils.translation.template import templatize
 
-LOCALE = Path(__file__).resolve().parents[2] / "locale"
+ROOT = Path(__file__).resolve().parents[2]
+LOCALE, TEMPLATES = ROOT / "locale", ROOT / "templates"
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 PLACEHOLDER = re.compile(r"\{\w+\}|%\(\w+\)s")
 
@@ -82,3 +85,43 @@ def test_language_is_chosen_by_a_button_and_kept(sign_in):
     client = sign_in("ravi")
     client.post("/i18n/setlang/", {"language": "zh-hans", "next": "/jobs/"})
     assert "队列" in client.get("/jobs/").content.decode()
+
+
+def test_every_text_of_the_templates_is_in_the_catalogue():
+    """A template that was changed without `makemessages` would show English to everyone."""
+    known = {(e.get("msgctxt", ""), e["msgid"]) for e in entries("zh_Hans")}
+    unknown = sorted(
+        {
+            f"{path.name}: {text}"
+            for path in TEMPLATES.rglob("*.html")
+            for context, text in said_by(path)
+            if (context, text) not in known
+        }
+    )
+    assert unknown == []
+
+
+def said_by(path: Path) -> Iterator[tuple[str, str]]:
+    """Contexts and texts that a template has translated, as they stand in a .po file."""
+    source = templatize(path.read_text(), origin=path.name)
+    for call in ast.walk(ast.parse(source_of(source))):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args:
+            words = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
+            texts = [word for word in words if isinstance(word, str)]
+            if call.func.id == "pgettext":
+                yield texts[0], escaped(texts[1])
+            elif call.func.id in ("gettext", "ngettext"):
+                yield "", escaped(texts[0])
+
+
+def source_of(text: str) -> str:
+    """Only the calls of what Django makes of a template: the rest of it is noise that no parser reads."""
+    calls = re.findall(
+        r"\\b(?:gettext|ngettext|pgettext|npgettext)\\(.*?\\)\\s", text + " ", re.DOTALL
+    )
+    return "\\n".join(call.strip() for call in calls)
+
+
+def escaped(text: str) -> str:
+    """As it is written between the quotes of a .po file."""
+    return text.replace("\\\\", "\\\\\\\\").replace('"', '\\\\"').replace("\\n", "\\\\n")
