@@ -1,7 +1,8 @@
-"""What happens in the demo, as a stream of submissions. Pure: a seed in, moments and jobs out.
+"""What happens in the demo, as a stream of acts. Pure: a seed in, moments and acts out.
 
-Mostly jobs of one to four nodes, as in real clusters; now and then a gang of a whole leaf, which has to wait.
-Run times are minutes in life and seconds here.
+Mostly jobs of one to four nodes, as in real clusters; now and then a gang of a whole leaf, which has to wait. One team
+borrows what the other does not use, and gives it back when that one comes. A window is soon; a GPU fails now and
+then, and is repaired. Run times are minutes in life and seconds here.
 """
 
 import random
@@ -19,6 +20,39 @@ class Scene:
     after_seconds: float
     user: str
     job: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something breaks in the simulated cluster (docs/simcluster.md). node: which an operator gives back later."""
+
+    after_seconds: float
+    kind: str
+    node: str
+    parameters: dict[str, Any]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """An operator says that the node is repaired."""
+
+    after_seconds: float
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A maintenance window that an operator makes."""
+
+    after_seconds: float
+    title: str
+    leaf: str
+    begins_in_minutes: int
+    minutes: int
+
+
+Act = Scene | Fault | Repair | Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +84,51 @@ TEAMS = {"research": ("ravi", "olivia"), "vision": ("mei",)}
 FULL_HOUSE = 34  # submissions at once at the start, so that the map is busy from the first minute
 PAUSE_SECONDS = 3.0
 WHOLE_LEAF_EVERY = 45
+# Beyond what vision owns: it borrows. A little later research wants its own, and is given it.
+BORROWERS = Kind("pretrain-vit", 0, (8,), 8, (300, 600), extra=CHECKPOINTS)
+OWNERS = Kind("pretrain-13b", 0, (8,), 8, (90, 150), extra=CHECKPOINTS)
+BORROW_EVERY, BORROWING, COMING_BACK, PAUSE_BETWEEN_SECONDS = 90, 5, 3, 40.0
+WORK_EVERY = 400
+FAULT_EVERY, REPAIR_AFTER_SECONDS = 60, 60.0
+FATAL, HARMLESS = 79, 31
+FIRST_FAULT = FULL_HOUSE + 12
+NODES = 64
+
+
+def acts(seed: int) -> Iterator[Act]:
+    """The story, without end. The same seed tells the same story."""
+    dice = random.Random(f"acts {seed}")
+    for number, scene in enumerate(scenes(seed), start=1):
+        yield scene
+        if number % WORK_EVERY == FULL_HOUSE:
+            leaf = f"leaf-{dice.randrange(4):02d}"
+            yield Work(0.0, "New driver", leaf, begins_in_minutes=12, minutes=10)
+        if number % BORROW_EVERY == FULL_HOUSE + 5:
+            yield from _lent_and_reclaimed(dice)
+        if number % FAULT_EVERY == FIRST_FAULT % FAULT_EVERY and number >= FIRST_FAULT:
+            yield from _failing_gpu(dice)
+
+
+def _lent_and_reclaimed(dice: random.Random) -> Iterator[Act]:
+    for _ in range(BORROWING):
+        yield _scene(dice, 0.5, "vision", BORROWERS)
+    yield _scene(dice, PAUSE_BETWEEN_SECONDS, "research", OWNERS)
+    for _ in range(COMING_BACK - 1):
+        yield _scene(dice, 0.5, "research", OWNERS)
+
+
+def _failing_gpu(dice: random.Random) -> Iterator[Act]:
+    """Every third is an error of the program, which takes nothing out."""
+    node, gpu = f"gpu-{dice.randrange(NODES):05d}", dice.randrange(8)
+    code = HARMLESS if dice.random() < 1 / 3 else FATAL
+    told = {"node": node, "gpu": gpu, "code": code, "report": True}
+    yield Fault(1.0, "gpu_xid", node, told, REPAIR_AFTER_SECONDS)
+    if code == FATAL:
+        yield Repair(REPAIR_AFTER_SECONDS + 5, node)
 
 
 def scenes(seed: int) -> Iterator[Scene]:
-    """The story, without end. The same seed tells the same story."""
+    """Only the submissions, without end."""
     dice = random.Random(seed)
     number = 0
     while True:

@@ -17,7 +17,8 @@ from controlplane.installation.rows import (
     ensure_quotas,
 )
 from queues.models import ClusterMode, Preset
-from scheduler.models import HealthPolicy
+from scheduler.models import HealthPolicy, HealthRule
+from scheduler.services.health_rules import change_rule
 from tenants.access import SCOPES, Actor
 from tenants.authentication import token_hash
 from tenants.models import ApiToken, Cohort, PlatformRole, Tenant, TenantRole, User
@@ -33,6 +34,8 @@ FLAVORS = {
     FlavorSpec("h100", "NVIDIA-H100-80GB-HBM3"): 256,
     FlavorSpec("a100", "NVIDIA-A100-SXM4-80GB"): 32,
 }
+# What the story breaks is taken out without asking; all other rules only propose.
+ACTING_RULES = ("xid", "kernel")
 TENANTS = {"research": "Research", "vision": "Vision"}
 
 
@@ -80,6 +83,9 @@ def _cluster(actor: Actor, now: datetime) -> None:
     flavors = {ensure_flavor(cluster, spec, now): nominal for spec, nominal in FLAVORS.items()}
     # The simulated exporters answer through the API server, as on a cluster without a route to its nodes.
     HealthPolicy.objects.get_or_create(cluster=cluster, defaults=_health_policy())
+    for key in ACTING_RULES:
+        if not HealthRule.objects.filter(key=key).exists():
+            change_rule(actor, key, {"mode": "act"}, None, now)
     for tenant in Tenant.objects.filter(slug__in=TENANTS):
         ensure_quotas(actor, tenant, flavors, now)
         ensure_queue(actor, tenant, "train", flavors, now)

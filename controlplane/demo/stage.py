@@ -18,7 +18,7 @@ from controlplane.processes.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = 72
-READY_SECONDS = 120.0
+READY_SECONDS = 240.0
 LOOK_EVERY_SECONDS = 0.1
 
 

@@ -21,7 +21,7 @@ from tests.services.binaries import redis_server
 from tests.services.session import Session, free_port
 
 ADMIN = "root"
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from tests.e2e.api import Api
 from tests.services.session import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 120.0
+READY_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
