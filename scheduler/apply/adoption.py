@@ -34,6 +34,7 @@ class FoundPod:
     node: str
     holds: bool
     created_at: datetime | None
+    placed_at: datetime | None
 
 
 class NotAdoptableError(Exception):
@@ -43,7 +44,9 @@ class NotAdoptableError(Exception):
 def adopt_attempt(
     cluster: Cluster, job_id: str, number: int, pods: Sequence[FoundPod], now: datetime
 ) -> Attempt:
-    """Write the attempt, its placements and seats as the pods are. Raises NotAdoptableError, leaving no trace.
+    """Write the attempt, its placements and seats as the pods are; it counts as placed when they say that it was.
+
+    Raises NotAdoptableError, leaving no trace.
 
     The job waits, its attempt is not known; or it was placed again under the same number before the pods were
     seen, and has no pods of its own: then the placements move to where the pods are.
@@ -55,6 +58,8 @@ def adopt_attempt(
         nodes = _locked_nodes(cluster, pods)
         attempt = _reopened(job, number, now) or _begun(job, cluster, number, nodes, now)
         _place(attempt, pods, roles, nodes)
+        attempt.placed_at = pods[0].placed_at or attempt.placed_at
+        attempt.save(update_fields=["placed_at"])
         record_job_event(
             job,
             "attempt.adopted",
@@ -78,6 +83,8 @@ def _locked_job(cluster: Cluster, job_id: str) -> Job:
 
 
 def _check_whole(pods: Sequence[FoundPod], roles: Mapping[str, JobRole]) -> None:
+    if len({pod.placed_at for pod in pods}) != 1:
+        raise NotAdoptableError("its pods are of several attempts")
     if len({(pod.role, pod.replica) for pod in pods}) < len(pods):
         raise NotAdoptableError("a replica has two pods")
     found = Counter(pod.role for pod in pods)

@@ -1,4 +1,4 @@
-"""The pod of a burn-in: all GPUs of one node, in Muster's own namespace, on that node whatever its taints; pure.
+"""The pod of a burn-in: all GPUs of one node, in Muster's own namespace, on that node whatever its taints.
 
 Called by scheduler.reconcile. It bears no labels of a job: on its node it counts as any other pod does.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from scheduler.kube.connection import Connection
 from scheduler.kube.manifests import (
     CONTAINER,
     PRIORITY_CLASS,
@@ -15,6 +16,7 @@ from scheduler.kube.manifests import (
     container_security,
     pod_security,
 )
+from scheduler.kube.namespaces import FIELD_MANAGER
 from scheduler.kube.seen import OUR_PREFIX
 
 NAMESPACE = "muster-system"
@@ -83,3 +85,9 @@ def burn_in_manifest(wanted: BurnInPod) -> dict[str, Any]:
         },
         "spec": spec,
     }
+
+
+async def make_own_namespace(connection: Connection) -> None:
+    """Make Muster's own namespace where it is not there. Raises KubeError."""
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await connection.apply(f"/api/v1/namespaces/{NAMESPACE}", manifest, FIELD_MANAGER)

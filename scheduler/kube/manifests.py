@@ -20,6 +20,8 @@ PRIORITY_CLASS = "muster"
 CONTAINER = "main"
 TOLERATED_SECONDS = 300
 NOTICE_ANNOTATION = f"{OUR_PREFIX}notice"
+# When the attempt was planned that a pod was made for: tells two attempts of one number apart.
+PLACED_ANNOTATION = f"{OUR_PREFIX}placed-at"
 Json = dict[str, Any]
 
 

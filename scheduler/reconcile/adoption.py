@@ -16,7 +16,7 @@ from scheduler.kube.seen import OUR_PREFIX, PodSeen
 from scheduler.models import DriftKind, Healing
 from scheduler.reconcile.books import Books
 from scheduler.reconcile.ledger import AttemptLife
-from scheduler.reconcile.view import AttemptKey, is_forgotten
+from scheduler.reconcile.view import AttemptKey, is_forgotten, placed_stamp
 
 AGAIN_SECONDS = 60
 
@@ -80,6 +80,7 @@ def _found(pods: Iterable[PodSeen]) -> Iterable[FoundPod]:
             node=pod.node,
             holds=not pod.finished,
             created_at=pod.created_at,
+            placed_at=placed_stamp(pod),
         )
 
 

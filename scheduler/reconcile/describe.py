@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from queues.models import Job, JobRole
 from scheduler.kube.manifests import (
+    PLACED_ANNOTATION,
     AttemptName,
     AttemptPods,
     Preset,
@@ -51,6 +53,7 @@ class Gang:
     resource: str
     seats: Sequence[Seat]
     url: str
+    placed_at: datetime | None = None
     default_scheduler: bool = False
 
 
@@ -108,15 +111,17 @@ def _attempt(gang: Gang) -> AttemptPods:
         volumes=tuple(_volumes(job.volumes)),
         preset=preset_of(job.preset.spec if job.preset else {}),
         labels=job.labels,
-        annotations={**job.annotations, **_adoption(job)},
+        annotations={**job.annotations, **_adoption(gang)},
         notice_file=job.checkpoint_notice == "file",
         default_scheduler=gang.default_scheduler,
     )
 
 
-def _adoption(job: Job) -> dict[str, str]:
-    """What a person needs to recognise a pod whose rows were lost (an old backup restored)."""
+def _adoption(gang: Gang) -> dict[str, str]:
+    """What a person needs to recognise a pod whose rows were lost (an old backup restored), and we."""
+    job = gang.job
     return {
+        PLACED_ANNOTATION: gang.placed_at.isoformat() if gang.placed_at else "",
         "muster.dev/name": job.name,
         "muster.dev/queue": job.queue.name,
         "muster.dev/user": job.user.username,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from scheduler.kube.burn_in import BurnInPod, burn_in_manifest
+from scheduler.kube.burn_in import BurnInPod, burn_in_manifest, make_own_namespace
 from scheduler.kube.claims import need_default_scheduler
 from scheduler.kube.connection import Connection
 from scheduler.kube.errors import (
@@ -201,7 +201,12 @@ class Enactor:
 
     async def _make_burn_in(self, wanted: BurnInPod) -> None:
         await self._ensure_priority_class()
-        await create_named_pod(self.connection, burn_in_manifest(wanted))
+        try:
+            await create_named_pod(self.connection, burn_in_manifest(wanted))
+        except NotFound:
+            # Muster runs outside this cluster: nobody has made its namespace here.
+            await make_own_namespace(self.connection)
+            await create_named_pod(self.connection, burn_in_manifest(wanted))
 
     async def mirror(self, wanted: NamespaceWanted) -> None:
         """Make a tenant's namespace as wanted; a refusal is told in the log, and tried again."""

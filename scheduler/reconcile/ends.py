@@ -120,11 +120,12 @@ def _first_step(attempt: AttemptLife, around: Circumstances) -> Step | None:
         _lost_node,
         _bad_end,
         _time_limit,
+        # Whatever a start took: what runs is not stopped for it (an adopted gang was placed long ago).
+        _all_started,
         _waiting_errors,
         _half_bound,
         _too_long_a_start,
         _vanished_before_start,
-        _all_started,
     )
     for rule in rules:
         step = rule(attempt, around)

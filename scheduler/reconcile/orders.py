@@ -117,4 +117,5 @@ def _gang(attempt: AttemptLife, row: Attempt) -> Gang:
             Seat(p.role, p.replica, p.rank, p.node, p.try_number) for p in attempt.placements
         ),
         url=settings.PUBLIC_URL,
+        placed_at=row.placed_at,
     )

@@ -149,12 +149,11 @@ def _judgement_due(
     limit = asked_at + timedelta(seconds=JUDGEMENT_SECONDS)
     if now >= limit:
         return None
-    ended_at = {p.node: p.ended_at for p in failed if p.ended_at is not None}
-    rows = Node.objects.filter(cluster=books.cluster, name__in=ended_at)
-    for name, judged_at in rows.values_list("name", "health_judged_at"):
+    rows = Node.objects.filter(cluster=books.cluster, name__in={p.node for p in failed})
+    for judged_at in rows.values_list("health_judged_at", flat=True):
         if judged_at is None or judged_at < now - timedelta(seconds=JUDGED_SECONDS):
             continue
-        if judged_at < ended_at[name]:
+        if judged_at < asked_at:
             return min(limit, now + timedelta(seconds=JUDGEMENT_ASKED_SECONDS))
     return None
 

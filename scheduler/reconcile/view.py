@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from scheduler.kube.burn_in import NAMESPACE as OWN_NAMESPACE
+from scheduler.kube.manifests import PLACED_ANNOTATION
 from scheduler.kube.seen import OUR_PREFIX, NodeSeen, PodSeen
 from scheduler.kube.watching import Changed, Gone, Listed, Observation
 
@@ -30,15 +31,20 @@ def attempt_of(pod: PodSeen) -> AttemptKey | None:
     return pod.labels[f"{OUR_PREFIX}job"], int(number)
 
 
-# So much may the clocks of the database and of the API server differ.
-FORGOTTEN_SECONDS = 120
-
-
 def is_forgotten(pod: PodSeen, placed_at: datetime) -> bool:
-    """True for a pod that was there before the attempt whose labels it bears was planned: it was made for a
-    life that the rows have forgotten, as after a restored backup."""
-    margin = timedelta(seconds=FORGOTTEN_SECONDS)
-    return pod.created_at is not None and pod.created_at < placed_at - margin
+    """True for a pod that was made for another attempt of the same number: one that the rows have forgotten,
+    as after a restored backup. It bears the moment at which its own attempt was planned."""
+    stamp = placed_stamp(pod)
+    return stamp is not None and stamp != placed_at
+
+
+def placed_stamp(pod: PodSeen) -> datetime | None:
+    """When the attempt was planned that the pod was made for, if it says so."""
+    text = pod.annotations.get(PLACED_ANNOTATION, "")
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
 
 
 @dataclass(slots=True)

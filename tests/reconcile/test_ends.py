@@ -225,6 +225,12 @@ def test_start_that_takes_too_long_is_asked_about_then_ended() -> None:
     assert late.suspects == ("n1",)
 
 
+def test_gang_that_runs_is_not_stopped_for_a_long_start() -> None:
+    adopted = starting(running(0), running(1))
+    late = around(START_LIMIT_SECONDS + 1, not_pulling=True)
+    assert decide(adopted, late).steps == (Run(),)
+
+
 def test_pulling_extends_a_start_by_two_hours_at_most() -> None:
     slow = starting(waiting(0, "ContainerCreating", 1))
     for_ever = around(LONGEST_START_SECONDS, pulling_until=at(LONGEST_START_SECONDS + 60))

@@ -187,7 +187,7 @@ def test_pod_deleted_by_hand_ends_the_attempt_and_the_job_comes_back(live: World
 
 
 def test_pod_deleted_before_all_have_started_is_made_again(live: World) -> None:
-    job = live.submit(replicas=2, run_seconds="forever", start_seconds=1.5)
+    job = live.submit(replicas=2, run_seconds="forever", start_seconds=6)
     live.until(lambda: len(live.pods()) == 2 and all(p.node for p in live.pods()))
     live.delete_pod(live.pods()[0], grace_seconds=0)
     live.until_phase(job, "running", 20)
