@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from controlplane.common import log
 from queues.lifecycle import EndedBy
-from queues.models import Cluster
+from queues.models import Cluster, Placement
 from scheduler.health.conditions import blocks_of, condition_findings, taint_findings
 from scheduler.health.findings import Finding, Grade, Source
 from scheduler.health.judge import GpuMemory, judge_gpu, missing_finding
@@ -273,10 +273,14 @@ class HealthTicker:
 
     def _blame_late(self, node: NodeScene, now: datetime) -> None:
         """A pod may die of a fault some time after it was seen."""
-        failed = [
-            p for p in node.placements
-            if p.attempt.ended_at is None and p.attempt.stop_cause == EndedBy.FAILED and p.exit_code
-        ]  # fmt: skip
+        failed = list(
+            Placement.objects.filter(
+                attempt__in=node.attempts(),
+                node=node.name,
+                exit_code__gt=0,
+                attempt__stop_cause=EndedBy.FAILED,
+            ).select_related("attempt")
+        )
         if not failed:
             return
         events = HealthEvent.objects.filter(

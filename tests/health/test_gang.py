@@ -8,9 +8,9 @@ import pytest
 
 from controlplane.common.models import Event
 from queues.lifecycle import EndedBy
-from queues.models import Attempt, Placement
+from queues.models import Attempt, Placement, Preset
 from scheduler.health.rules import SPECS
-from scheduler.models import Gpu, HealthEvent, HealthPolicy, HealthRule, Node, NodeWatch
+from scheduler.models import BurnIn, Gpu, HealthEvent, HealthPolicy, HealthRule, Node, NodeWatch
 from scheduler.simcluster.background import ThreadedSimCluster
 from scheduler.simcluster.profiles.model import uniform_profile
 from tests.health.running import RunningHealth
@@ -18,6 +18,7 @@ from tests.reconcile.world import World, make_world
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 NODES = 10
+OUT_TAINT = "muster.dev/out"
 
 
 @pytest.fixture
@@ -26,7 +27,14 @@ def world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
         made = make_world(sim, tmp_path)
         made.start()
         HealthPolicy.objects.create(
-            cluster=made.cluster, exporter_url="apiserver", scrape_seconds=2
+            cluster=made.cluster,
+            exporter_url="apiserver",
+            scrape_seconds=2,
+            burn_in_image="registry.example/burn-in:1",
+            burn_in_command=["dcgmi", "diag"],
+            burn_in_preset=Preset.objects.create(
+                name="burn-in", spec={"annotations": {"sim.muster.dev/run-seconds": "1"}}
+            ),
         )
         health = None
         try:
@@ -45,6 +53,10 @@ def world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
 def let_rules_act() -> None:
     for key in SPECS:
         HealthRule.objects.update_or_create(key=key, defaults={"mode": "act"})
+
+
+def taints_of(node: str) -> set[str]:
+    return {taint["key"] for taint in Node.objects.get(name=node).taints}
 
 
 def test_xid_79_under_an_eight_node_gang(world: World) -> None:
@@ -76,13 +88,44 @@ def test_xid_79_under_an_eight_node_gang(world: World) -> None:
     node = Node.objects.get(name=bad)
     assert node.health_closed
     world.until(lambda: Node.objects.get(name=bad).unschedulable)
+    world.until(lambda: OUT_TAINT in taints_of(bad))
     # The story: what was seen, what was done, whom it met.
     kinds = set(Event.objects.filter(node=bad).values_list("kind", flat=True))
     assert {"node.health", "node.cordoned"} <= kinds
     world.until_phase(job, "running", 60)
-    assert bad not in set(
-        Placement.objects.filter(released_at__isnull=True).values_list("node", flat=True)
+    # It comes back by itself once it is well: repaired, burnt in, cordon and taint lifted; no job touched it meanwhile.
+    world.until(lambda: Node.objects.get(name=bad).health == "repairing")
+    world.fault("gpu_reset", node=bad)
+    world.until(lambda: Node.objects.get(name=bad).health == "burn_in", 60)
+    assert OUT_TAINT in taints_of(bad)
+    assert bad not in set(Placement.objects.exclude(attempt=first).values_list("node", flat=True))
+    world.until(lambda: Node.objects.get(name=bad).health == "healthy", 60)
+    burn_in = BurnIn.objects.get()
+    assert (burn_in.phase, burn_in.exit_code, burn_in.gpus) == ("passed", 0, 8)
+    world.until(lambda: OUT_TAINT not in taints_of(bad))
+    world.until(lambda: not Node.objects.get(name=bad).unschedulable)
+    story = list(
+        HealthEvent.objects.filter(node=bad, gpu="").order_by("pk").values_list("kind", "after")
     )
+    assert [state for _kind, state in story if state] == [
+        "draining", "repairing", "burn_in", "healthy",
+    ]  # fmt: skip
+
+
+def test_xid_79_under_a_job_of_one_pod_without_restarts_is_the_hardwares_fault(
+    world: World,
+) -> None:
+    """The pod is gone before the exporter was looked at: its attempt waits for the verdict."""
+    let_rules_act()
+    job = world.submit(replicas=1, run_seconds=3600, max_restarts=0)
+    world.until_phase(job, "running", 60)
+    first = Attempt.objects.get(job=job)
+    bad = first.placements.get().node
+    world.fault("gpu_xid", node=bad, gpu=0, code=79)
+    world.until(lambda: Attempt.objects.filter(job=job, number=2).exists(), 60)
+    first.refresh_from_db()
+    job.refresh_from_db()
+    assert (first.ended_by, job.restarts_used) == (EndedBy.NODE_FAILURE, 0)
 
 
 def test_xid_31_counts_against_the_job_and_touches_no_node(world: World) -> None:

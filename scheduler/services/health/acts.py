@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from controlplane.common.errors import ConflictError
 from queues.lifecycle import EndedBy
-from queues.models import Attempt
+from queues.models import Attempt, Placement
 from queues.services.attempts import stop_attempt
 from queues.services.blame import blame_infrastructure, mark_cause_removed
 from scheduler.health.budget import Answer, Place, Taken, may_take
@@ -241,13 +241,21 @@ def _stop_now(attempt: Attempt, message: str, now: datetime) -> None:
 
 
 def blame_hardware(finding: Finding, node: NodeScene, hits: Iterable[Hit], now: datetime) -> int:
-    """Jobs that a fault has met, and that stop because a pod on this node failed: the hardware is to blame."""
+    """Jobs that a fault has met, and that stop because a pod on this node failed: the hardware is to blame.
+
+    Read anew: the pod may have failed since the scene was read.
+    """
     hit = {each.attempt.pk: each for each in hits}
+    rows = Placement.objects.filter(
+        attempt__in=list(hit),
+        node=node.name,
+        exit_code__gt=0,
+        attempt__ended_at__isnull=True,
+        attempt__stop_cause=EndedBy.FAILED,
+    ).select_related("attempt")
     blamed = 0
-    for placement in node.placements:
+    for placement in rows if hit else ():
         attempt = placement.attempt
-        if attempt.pk not in hit or attempt.stop_cause != EndedBy.FAILED or not placement.exit_code:
-            continue
         how = "" if hit[attempt.pk].how == "on_gpu" else "possibly "
         message = f"{finding.cause} on {node.name} ({how}hit): {attempt.message}"
         blamed += blame_infrastructure(attempt, message[:1000], now)
