@@ -218,6 +218,8 @@ class Attempt(models.Model):
     achieved_level = models.CharField(max_length=20, blank=True)
     # The headless Service and the Secret are being made, or are there; None again once they are removed.
     service_created_at = models.DateTimeField(null=True, blank=True)
+    # activeDeadlineSeconds of its pods, which nobody can raise once they run; None: they have none, or it is unknown.
+    pods_end_after_seconds = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
         ordering = ["job", "number"]

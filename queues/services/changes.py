@@ -142,6 +142,19 @@ def _differences(job: Job, columns: dict[str, Any], queue: Queue) -> Changed:
     return Changed(different, numbers)
 
 
+def _check_deadline(job: Job, seconds: int | None) -> None:
+    """The kubelet ends running pods at their own deadline, which Kubernetes lets nobody raise."""
+    attempt = job.attempts.filter(ended_at__isnull=True).first()
+    if attempt is None or attempt.pods_end_after_seconds is None:
+        return
+    most = attempt.pods_end_after_seconds - job.grace_seconds
+    if seconds is None or seconds > most:
+        told = _(
+            "This attempt's pods end after {most} s whatever is asked now: requeue the job to run longer."
+        )
+        raise ConflictError(told.format(most=most), code="extension_beyond_deadline")
+
+
 def _check_running(job: Job, changed: Changed, now: datetime) -> None:
     """Running longer than planned may delay a booking or cross a window: the planner decides."""
     if job.phase in (Phase.PENDING, Phase.HELD) or "max_runtime_seconds" not in changed.columns:
@@ -149,6 +162,7 @@ def _check_running(job: Job, changed: Changed, now: datetime) -> None:
     before, after = job.max_runtime_seconds, changed.columns["max_runtime_seconds"]
     if before is None or (after is not None and after <= before):
         return
+    _check_deadline(job, after)
     refusal = planner().refuses_longer_run(job, after, now)
     if refusal is not None:
         raise ConflictError(refusal, code="extension_refused")

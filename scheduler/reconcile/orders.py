@@ -5,6 +5,7 @@ Called by `tick`. Here the rows are read once more before anything is done in Ku
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from django.conf import settings
 
 from queues.lifecycle import EndedBy
 from queues.models import Attempt, Job
+from scheduler.kube.manifests import deadline_seconds
 from scheduler.kube.namespaces import NamespaceWanted
 from scheduler.reconcile.books import Books
 from scheduler.reconcile.describe import Gang, Seat
@@ -95,10 +97,20 @@ def _note_objects(
     """Service and Secret are written down before they are made: whatever happens then, they are
     removed with the attempt."""
     new = [a for a in attempts if a.key in keys and a.service_created_at is None]
-    if new:
-        Attempt.objects.filter(pk__in=[a.id for a in new]).update(service_created_at=now)
+    by_deadline: dict[int | None, list[int]] = defaultdict(list)
+    for attempt in new:
+        by_deadline[_deadline_of(attempt)].append(attempt.id)
+    for seconds, ids in by_deadline.items():
+        Attempt.objects.filter(pk__in=ids).update(
+            service_created_at=now, pods_end_after_seconds=seconds
+        )
     for attempt in new:
         attempt.service_created_at = now
+
+
+def _deadline_of(attempt: AttemptLife) -> int | None:
+    limit = attempt.max_runtime_seconds
+    return deadline_seconds(limit, attempt.grace_seconds) if limit else None
 
 
 def _fresh(attempts: Iterable[AttemptLife]) -> dict[int, Attempt]:

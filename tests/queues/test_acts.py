@@ -325,6 +325,20 @@ def test_running_longer_is_the_planners_to_decide(train: Queue, ravi: User) -> N
         planner.register(before)
 
 
+def test_running_longer_than_its_pods_can_is_refused(train: Queue, ravi: User) -> None:
+    job = make_job(train, ravi, max_runtime_seconds=600, grace_seconds=30)
+    run_job(job)
+    job.attempts.update(pods_end_after_seconds=1230)
+    before = planner.register(Guarded())
+    try:
+        change_job(actor_of(ravi), job, {"max_runtime_seconds": 1200}, None, NOW)
+        for limit in (1201, None):
+            with pytest.raises(ConflictError, match="after 1200 s"):
+                change_job(actor_of(ravi), job, {"max_runtime_seconds": limit}, None, NOW)
+    finally:
+        planner.register(before)
+
+
 def test_a_finished_job_cannot_be_changed(train: Queue, ravi: User) -> None:
     job = job_in("finished", train, ravi)
     with pytest.raises(ConflictError):
