@@ -28,6 +28,7 @@ class Backfill:
         self._started: dict[str, list[Release]] = defaultdict(list)
         self._made: dict[str, tuple[WaitingJob, str]] = {}
         self._uses: list[Use] = []
+        self._ends: dict[str, float] = {}
         self.deferring: set[str] = set()
         """Queues whose candidates are tried the shortest first, as they have a booking."""
         self._last_of_class: dict[tuple[str, str], tuple[float, float]] = {}
@@ -123,7 +124,12 @@ class Backfill:
 
     def _end_of(self, job: RunningJob) -> float:
         gone_by = self._world.gone_by.get(job.id)
-        return planned_end(job, self._world.now) if gone_by is None else gone_by
+        if gone_by is not None:
+            return gone_by
+        end = self._ends.get(job.id)
+        if end is None:
+            end = self._ends[job.id] = planned_end(job, self._world.now)
+        return end
 
     def _pledges(self) -> Pledges:
         world = self._world

@@ -174,7 +174,8 @@ class Evictions:
             self._stopping[job.id].append(unit.job)
             world.gone_by[unit.job.id] = _gone_by(unit.job, world.now)
             if flavor in world.bookings:
-                world.bookings[flavor].future.reschedule(unit.job.id, world.gone_by[unit.job.id])
+                future, was = world.bookings[flavor].future, planned_end(unit.job, world.now)
+                future.reschedule(unit.job.id, was, world.gone_by[unit.job.id])
         gone_by = max(_gone_by(unit.job, world.now) for unit, _ in found.units)
         expires_at = gone_by + HOLD_MARGIN_SECONDS
         self._holds[job.id] = _hold(job.id, found.placement, expires_at)

@@ -62,10 +62,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A class that was refused: the shortest limit that was, and whether a booking might be made."""
+    """A class that was refused: the shortest limit that was, whether a booking might be made, and
+    why it can never start, if so."""
 
     limit: float
     may_book: bool
+    never: Reason | None
 
 
 class Pass:
@@ -83,6 +85,7 @@ class Pass:
         self._usage = UserUsage(world.snapshot)
         self._explains = world.options.effort is Effort.EXPLAIN
         self._gate = cluster_gate(world.snapshot, world.options)
+        self._now, self._probed = world.now, world.options.probe
         self._deferred: list[WaitingJob] = []
         self._taken: list[Taken] = []
         self._is_second_round = False
@@ -137,14 +140,18 @@ class Pass:
         may_defer = not self._is_second_round and queue.name in self.backfill.deferring
         if refused is None and not may_defer:
             return False
-        if own_gate(job, self.world.now) is not None or queue.name in self._strict:
+        if own_gate(job, self._now) is not None or queue.name in self._strict:
             return False
         if refused is not None and self._is_known(refused, queue, job):
             if self.evictions.is_held_for(job):
                 return False
-            self._pass_over(job)
+            if not self._is_second_round:
+                self._taken.append((job, True))
             self.outcome.skipped += 1
-            self._wait(job, key)
+            self.outcome.classes[job.id] = key
+            self.outcome.class_sizes[key] += 1
+            if refused.never is not None:
+                self.outcome.finishes.append(Finish(job.id, FinishCause.INFEASIBLE, refused.never))
             return True
         if may_defer and self.backfill.defers(queue, job):
             self._pass_over(job)
@@ -218,7 +225,7 @@ class Pass:
 
     def _is_known(self, refused: _Refused, queue: Queue, job: WaitingJob) -> bool:
         """Whether this job of a class that was refused can fare no better and gets no booking."""
-        if job.id in self.world.options.probe:
+        if job.id in self._probed:
             return False
         if not refused.may_book:
             return True
@@ -263,7 +270,8 @@ class Pass:
             if booked is not None and self._explains:
                 reasons = with_frees_at(reasons, booked, self.backfill.bookings_of(job.id))
         limit = self._refused[key].limit if key in self._refused else math.inf
-        self._refused[key] = _Refused(min(limit, job.ask.limit), may_book)
+        never = reasons[0] if reasons[0].code in FOR_EVER else None
+        self._refused[key] = _Refused(min(limit, job.ask.limit), may_book, never)
         if not queue.backfill and found.obstacle is not Obstacle.STATIC:
             self._strict.setdefault(queue.name, [job])
         self._block(job, key, reasons)

@@ -180,11 +180,10 @@ class Search:
         tenants = flat.tenants[left]
         is_own = tenants == flat.names.get(preemptor.ask.tenant, -1)
         ranks = np.where(is_own, flat.priorities[left], flat.job_gpus[left])
-        _, firsts, kinds = np.unique(
-            np.stack((tenants, ranks)), axis=1, return_index=True, return_inverse=True
-        )
+        kinds_of = tenants * (int(ranks.max()) + 1) + ranks
+        _, firsts, kinds = np.unique(kinds_of, return_index=True, return_inverse=True)
         may = [self._might(preemptor, self._units[left[i]], strict=strict) for i in firsts.tolist()]
-        allowed = left[np.array(may, dtype=np.bool_)[kinds.reshape(-1)]]
+        allowed = left[np.array(may, dtype=np.bool_)[kinds]]
         shares = np.array([self._share_of(name) for name in flat.names])
         keys = (allowed, -shares[flat.tenants[allowed]], flat.is_whole[allowed])
         ordered: list[int] = allowed[np.lexsort(keys)].tolist()

@@ -5,7 +5,7 @@ Used by the bookings of a pass and by estimates. Amounts are (4, nodes) matrices
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -67,12 +67,14 @@ class Future:
         if self._flat is not None:
             self._flat = _inserted(self._flat, position, release)
 
-    def reschedule(self, job: str, at: float) -> None:
-        """A running job will end at another time than it was planned to."""
-        for place, release in enumerate(self._releases):
+    def reschedule(self, job: str, was: float, at: float) -> None:
+        """A running job whose release was planned at `was` will end at another time."""
+        for place in range(bisect_left(self._ends, was), bisect_right(self._ends, was)):
+            release = self._releases[place]
             if release.job == job:
                 del self._releases[place], self._ends[place]
-                self._flat = None
+                if self._flat is not None:
+                    self._flat = _removed(self._flat, place)
                 self.started(replace(release, at=at))
                 return
 
@@ -205,4 +207,14 @@ def _inserted(
         np.concatenate((nodes[:at], release.nodes, nodes[at:])),
         np.concatenate((amounts[:, :at], release.amounts, amounts[:, at:]), axis=1),
         np.concatenate((offsets[: position + 1], offsets[position:] + release.nodes.size)),
+    )
+
+
+def _removed(flat: tuple[Ints, Ints, Ints], position: int) -> tuple[Ints, Ints, Ints]:
+    nodes, amounts, offsets = flat
+    first, last = int(offsets[position]), int(offsets[position + 1])
+    return (
+        np.concatenate((nodes[:first], nodes[last:])),
+        np.concatenate((amounts[:, :first], amounts[:, last:]), axis=1),
+        np.concatenate((offsets[:position], offsets[position + 1 :] - (last - first))),
     )

@@ -89,6 +89,10 @@ class Pledges:
         moment = pledge.booked.claim.start
         then = self._accounts_at(moment, start.flavor)
         active = [p.use for p in before if p.booked.claim.start <= moment < p.use.until]
+        # Whoever uses a GPU, it takes at most one from the pledged job's room.
+        most = pledge.use.gpus + start.gpus + sum(use.gpus for use in active)
+        if most <= then.room(pledge.use.ask, pledge.use.flavor):
+            return True
         with then.counted((use.ask, use.flavor, use.gpus) for use in (*active, start)):
             return pledge.use.gpus <= then.room(pledge.use.ask, pledge.use.flavor)
 
