@@ -240,6 +240,12 @@ SPECTACULAR_SETTINGS = {
         "ClusterModeEnum": ["observe", "schedule", "paused"],
         "QueueStateEnum": ["open", "closed", "held"],
         "QuotaRequestStateEnum": ["open", "accepted", "refused"],
+        "SimulationVerdictEnum": ["starts_now", "queued", "never"],
+        "SecretKindEnum": "tenants.models.Secret.KINDS",
+        "HealthRuleModeEnum": ["off", "propose", "act"],
+        "WindowKindEnum": ["maintenance", "reserved"],
+        "NoticeKindEnum": ["preemption", "maintenance", "resize", "time_limit"],
+        "NodeReportKindEnum": ["xid", "ecc", "nvlink", "thermal", "hang", "other"],
     },
 }
 # Calls a minute and how many at once, for each token or browser user (tenants/throttling.py). Ten thousand jobs
@@ -365,5 +371,10 @@ LOGGING = {
         "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["request"]}
     },
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "INFO")},
-    "loggers": {"httpx": {"level": "WARNING"}, "celery.beat": {"level": "WARNING"}},
+    "loggers": {
+        "httpx": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+        # It warns that a broker of files has no host.
+        "kombu.connection": {"level": "ERROR"},
+    },
 }

@@ -71,7 +71,7 @@ class CheckpointAnswer(NoticeAnswer):
     at = serializers.DateTimeField()
 
 
-class ReportSent(Shape):
+class AttemptReportSent(Shape):
     """A node report; the node is the replica's."""
 
     kind = serializers.ChoiceField(choices=["xid", "ecc", "nvlink", "thermal", "hang", "other"])
@@ -83,7 +83,7 @@ class ReportSent(Shape):
     evidence = serializers.CharField(required=False)
 
 
-class ReportAnswer(Shape):
+class AttemptReportAnswer(Shape):
     """What was made of it."""
 
     node = serializers.CharField()
@@ -209,7 +209,11 @@ class Checkpoint(AttemptDoor):
         """An eviction that waits for it follows at once. One replica reports for all."""
         kept = note_checkpoint(self.attempt(), json_object(request), timezone.now())
         return Response(
-            {"step": kept.last_checkpoint_step, "at": kept.last_checkpoint_at, **self.notice()}
+            {
+                "step": kept.last_checkpoint_step,
+                "at": kept.last_checkpoint_at,
+                **self.notice(),
+            }
         )
 
 
@@ -241,12 +245,17 @@ def _concerns(heard: Heard, job: str) -> bool:
 class NodeReportDoor(AttemptDoor):
     """A job says that one of its nodes is bad."""
 
-    serializer_class = ReportAnswer
+    serializer_class = AttemptReportAnswer
 
     @extend_schema(
         operation_id="attempt_report",
-        request=ReportSent,
-        responses={201: ReportAnswer, 401: ProblemShape, 422: ProblemShape, 429: ProblemShape},
+        request=AttemptReportSent,
+        responses={
+            201: AttemptReportAnswer,
+            401: ProblemShape,
+            422: ProblemShape,
+            429: ProblemShape,
+        },
     )
     def post(self, request: Request) -> Response:
         """At most two an hour. The node becomes suspect within the budget; beyond it a person is asked."""

@@ -1,6 +1,7 @@
 """Cordons have owners: each party lifts only its own, and the node is free when the last is gone."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -92,7 +93,7 @@ def test_a_cordon_of_ours_that_is_being_lifted_is_no_strangers(world: World) -> 
 
 def test_many_nodes_cost_as_many_queries_as_one(world: World) -> None:
     def cost(nodes: list[Node], key: str) -> int:
-        wanted = {"source": CordonSource.WINDOW, "key": key, "now": NOW}
+        wanted: dict[str, Any] = {"source": CordonSource.WINDOW, "key": key, "now": NOW}
         with CaptureQueriesContext(connection) as queries:
             set_cordons(nodes, reason="driver", by="window", **wanted)
             lift_cordons(nodes, **wanted)
