@@ -179,8 +179,8 @@ def ask(rng: Random, number: int) -> Ask:
 
 
 def waiting_job(rng: Random, name: str, wanted: Ask) -> WaitingJob:
-    """A job that came within the last day, its ask an object of its own."""
-    return WaitingJob(name, replace(wanted), NOW - rng.uniform(0, 86_400))
+    """A job that came within the last day. Equal asks are one object, as in the loop's snapshot."""
+    return WaitingJob(name, wanted, NOW - rng.uniform(0, 86_400))
 
 
 def changes(given: Snapshot) -> Iterator[Snapshot]:
