@@ -133,7 +133,7 @@ def _part(request: HttpRequest, key: str, *, first: bool) -> HttpRequest:
     query["part"] = key
     if first:
         query.pop("cursor", None)
-    same.GET = query
+    same.GET = query  # type: ignore[assignment]  # a QueryDict like any other
     return same
 
 

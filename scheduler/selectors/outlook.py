@@ -20,7 +20,10 @@ MOST_SPANS = 20
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that takes nodes for a while. kind: window, reserved, booking, running or stopping; ends_at None: never."""
+    """Something that takes nodes for a while; ends_at None: never ends.
+
+    kind: window, reserved, booking, running or stopping.
+    """
 
     kind: str
     name: str
@@ -45,7 +48,9 @@ class Outlook:
     hidden_holds: int
 
 
-def outlook(actor: Actor, now: datetime, until: datetime) -> Outlook:
+def outlook(
+    actor: Actor, now: datetime, until: datetime, *, most_running: int = MOST_RUNNING
+) -> Outlook:
     """What touches the time from now until then; jobs only where the actor may see them."""
     seen = jobs_visible_to(actor)
     bookings = Booking.objects.filter(starts_at__lt=until)
@@ -57,8 +62,8 @@ def outlook(actor: Actor, now: datetime, until: datetime) -> Outlook:
     return Outlook(
         windows=_windows(now, until),
         bookings=mine,
-        running=running[:MOST_RUNNING],
-        more_running=max(0, len(running) - MOST_RUNNING),
+        running=running[:most_running],
+        more_running=max(0, len(running) - most_running),
         hidden_bookings=bookings.exclude(job__in=seen).count(),
         holds=list(kept),
         hidden_holds=holds.exclude(job__in=seen).count(),

@@ -33,6 +33,7 @@ from scheduler.services.whatif import (
     Check,
     Counterfactual,
     Explanation,
+    Likely,
     Simulation,
     explain,
     simulate,
@@ -133,6 +134,7 @@ class Trial:
     words: str
     verdict: str
     starts_at: datetime | None
+    likely: Likely | None
     href: str
 
 
@@ -219,7 +221,7 @@ def _trial(trial: Counterfactual, job: Job) -> Trial:
     words = ", ".join(_change(key, value) for key, value in trial.change.items())
     query = urlencode({"from": job.pk, "change": json.dumps(dict(trial.change))})
     href = f"{reverse('job-new')}?{query}" if job.roles.count() == 1 else ""
-    return Trial(words, trial.verdict, trial.starts_at, href)
+    return Trial(words, trial.verdict, trial.starts_at, trial.likely, href)
 
 
 def _change(key: str, value: Any) -> str:

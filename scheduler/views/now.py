@@ -9,20 +9,26 @@ from django.db.models import Count, Min, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from controlplane.common.amounts import duration
+from controlplane.common.svg import span_axis
 from queues.lifecycle import ACTIVE_PHASES, Outcome, Phase
 from queues.models import Cluster, Job
 from queues.selectors.jobs import jobs_visible_to
 from queues.views.rows import job_rows, with_row_parts
 from scheduler.selectors.node_facts import FlavorSum, NodeFacts, flavor_sums, node_facts
+from scheduler.selectors.outlook import outlook
+from scheduler.views.plan import Axis, shown_bar
 from tenants.access import Actor, Right, may
 from tenants.views.shell import Frame, page, render_page
 
 SHOWN = 12
+AHEAD = timedelta(hours=6)
+AHEAD_SHOWN = 8
 # A planner that has said nothing for so long is a thing to look at (a cycle runs every second).
 SILENT = timedelta(seconds=30)
 
@@ -73,6 +79,7 @@ def now_page(request: HttpRequest, actor: Actor) -> HttpResponse:
         "recent": job_rows(actor, recent),
         "table_css": "compact" if len(actor.memberships) > 1 else "compact one-tenant",
         "needs": _needs(actor, jobs, clusters, now),
+        "ahead": _ahead(actor, now),
         "may_submit": any(member.role != "viewer" for member in actor.memberships),
     }
     partial = request.headers.get("HX-Request") == "true"
@@ -80,6 +87,18 @@ def now_page(request: HttpRequest, actor: Actor) -> HttpResponse:
     frame = Frame("now", topics=() if partial else topics)
     template = "scheduler/_now.html" if partial else "scheduler/now.html"
     return render_page(request, actor, template, context, frame)
+
+
+def _ahead(actor: Actor, now: datetime) -> dict[str, Any]:
+    """Windows, bookings and planned ends of the next hours, the first few of them on one axis."""
+    axis = Axis(now, now + AHEAD)
+    found = outlook(actor, axis.start, axis.end, most_running=AHEAD_SHOWN)
+    soon = [bar for bar in found.running if bar.ends_at and bar.ends_at < axis.end]
+    bars = [*found.windows, *found.bookings, *soon][:AHEAD_SHOWN]
+    return {
+        "axis": mark_safe(span_axis(axis.ticks)),
+        "bars": [shown_bar(bar, axis) for bar in bars],
+    }
 
 
 def _cluster_now(cluster: Cluster) -> ClusterNow:

@@ -22,6 +22,7 @@ from queues.models import Cluster, Job
 from queues.selectors.jobs import job_of
 from scheduler.models import Eviction, EvictionRule
 from scheduler.selectors.evictions import eviction_answers, evictions_of, evictions_visible_to
+from scheduler.selectors.forecasts import accuracy_of
 from scheduler.selectors.gangs import LevelGang, level_gangs
 from scheduler.selectors.node_facts import node_facts
 from scheduler.selectors.outlook import Bar, outlook
@@ -103,6 +104,11 @@ def plan_page(request: HttpRequest, actor: Actor) -> HttpResponse:
         "bars": [shown_bar(bar, axis) for bar in bars],
         "found": found,
         "gangs": _gangs(),
+        "estimates": [
+            (cluster, accuracy)
+            for cluster in Cluster.objects.order_by("name")
+            if (accuracy := accuracy_of(cluster)).starts
+        ],
         "evictions": _evictions(
             actor, list(evictions_visible_to(actor).filter(Eviction.OPEN)[:20])
         ),

@@ -82,6 +82,7 @@ def test_alert_is_acknowledged_silenced_and_resolved(raised, sign_in):
     client.post(f"/alerts/{pk}/silence/", {"span": "3600", "reason": "being mended"})
     alert.refresh_from_db()
     assert alert.state == "silenced"
+    assert alert.silenced_until is not None
     assert 3500 < (alert.silenced_until - timezone.now()).total_seconds() <= 3600
     client.post(f"/alerts/{pk}/resolve/", {"reason": "new GPU"})
     alert.refresh_from_db()

@@ -94,6 +94,7 @@ def test_webhook_is_registered_tried_renewed_and_forgotten(scene, sign_in, setti
     assert made["Cache-Control"] == "no-store"
     assert secret not in client.get("/tenants/research/webhooks/").content.decode()
     row = WebhookEndpoint.objects.get()
+    assert row.tenant is not None
     assert (row.tenant.slug, row.kinds) == ("research", ["alert."])
     client.post(f"/webhooks/{row.pk}/act/", {"do": "try"})
     assert OutboxMessage.objects.get().kind == "webhook.test"

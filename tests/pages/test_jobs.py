@@ -12,7 +12,7 @@ from tests.pages.scene import add_jobs
 
 # Session, user, memberships, rail with its alerts; what the page itself needs; the event number that it is as new as.
 QUERIES = {
-    "/": 21,
+    "/": 28,
     "/jobs/": 14,
     "/jobs/?view=waiting": 11,
     "/map/demo/": 12,

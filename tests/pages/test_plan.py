@@ -186,6 +186,7 @@ def test_drain_is_planned_previewed_and_done(scene, sign_in):
     assert client.post("/clusters/demo/drain/", sent).status_code == 302
     drain = Drain.objects.get()
     assert (drain.node.name, drain.reason) == ("gpu-00000", "fan")
+    assert drain.latest_at is not None
     assert drain.latest_at > timezone.now() + timedelta(hours=3)
     assert Node.objects.get(name="gpu-00000").cordon_wanted
     assert "gpu-00000" in client.get("/clusters/demo/drain/").content.decode()

@@ -109,6 +109,12 @@ def why(
 
 
 @register.simple_tag
+def percent(share: float | None) -> str:
+    """A share of 0 to 1 in whole percent."""
+    return "–" if share is None else f"{share * 100:.0f} %"
+
+
+@register.simple_tag
 def event_words(event: Any) -> str:
     """An event (`common.models.Event`) as one line of a timeline."""
     return sentences.event_sentence(event.kind, event.message, event.numbers)
