@@ -12,7 +12,7 @@ from tests.scheduler.rows import NOW, World
 from tests.windows.builders import HOUR, add_window
 from tests.windows.test_occurrences import Clock
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.sqlite]
 START, END = NOW + 2 * HOUR, NOW + 4 * HOUR
 ON_LEAF = [f"gpu-{number:05d}" for number in range(4, 8)]
 
