@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from controlplane.common.log import latest_seq
 from queues.models import Attempt, Cluster, Job
-from scheduler.models import Alert, ClusterState, ForeignPod, Gpu, Lease
+from scheduler.models import Alert, ClusterState, Drift, DriftKind, ForeignPod, Gpu, Lease
 from scheduler.selectors.alerts import UNRESOLVED
 from scheduler.selectors.node_facts import node_facts
 from tenants.models import OutboxMessage
@@ -170,8 +170,15 @@ def _drift() -> Iterator[Metric]:
     for name in names:
         unclaimed.add_metric([name], found.get((name, True), 0))
         foreign.add_metric([name], found.get((name, False), 0))
+    drift = _gauge("drift", "Differences between rows and Kubernetes.", "cluster", "kind")
+    open_ones = Drift.objects.filter(healed_at__isnull=True).values_list("cluster__name", "kind")
+    counts = {(name, kind): n for name, kind, n in open_ones.annotate(n=Count("pk")).order_by()}
+    for name in names:
+        for kind in DriftKind.values:
+            drift.add_metric([name, kind], counts.get((name, kind), 0))
     yield unclaimed
     yield foreign
+    yield drift
 
 
 def _capacity() -> Iterator[Metric]:
