@@ -87,7 +87,9 @@ WHOLE_LEAF_EVERY = 45
 # Beyond what vision owns: it borrows. A little later research wants its own, and is given it.
 BORROWERS = Kind("pretrain-vit", 0, (8,), 8, (300, 600), extra=CHECKPOINTS)
 OWNERS = Kind("pretrain-13b", 0, (8,), 8, (90, 150), extra=CHECKPOINTS)
-BORROW_EVERY, BORROWING, COMING_BACK, PAUSE_BETWEEN_SECONDS = 90, 5, 3, 40.0
+BORROW_EVERY, BORROWING, COMING_BACK = 90, 5, 4
+# Submissions between the two: by then what was borrowed runs.
+LENT_FOR = 30
 WORK_EVERY = 400
 FAULT_EVERY, REPAIR_AFTER_SECONDS = 60, 60.0
 FATAL, HARMLESS = 79, 31
@@ -104,17 +106,11 @@ def acts(seed: int) -> Iterator[Act]:
             leaf = f"leaf-{dice.randrange(4):02d}"
             yield Work(0.0, "New driver", leaf, begins_in_minutes=12, minutes=10)
         if number % BORROW_EVERY == FULL_HOUSE + 5:
-            yield from _lent_and_reclaimed(dice)
+            yield from (_scene(dice, 0.5, "vision", BORROWERS) for _ in range(BORROWING))
+        if number % BORROW_EVERY == FULL_HOUSE + 5 + LENT_FOR:
+            yield from (_scene(dice, 0.5, "research", OWNERS) for _ in range(COMING_BACK))
         if number % FAULT_EVERY == FIRST_FAULT % FAULT_EVERY and number >= FIRST_FAULT:
             yield from _failing_gpu(dice)
-
-
-def _lent_and_reclaimed(dice: random.Random) -> Iterator[Act]:
-    for _ in range(BORROWING):
-        yield _scene(dice, 0.5, "vision", BORROWERS)
-    yield _scene(dice, PAUSE_BETWEEN_SECONDS, "research", OWNERS)
-    for _ in range(COMING_BACK - 1):
-        yield _scene(dice, 0.5, "research", OWNERS)
 
 
 def _failing_gpu(dice: random.Random) -> Iterator[Act]:
