@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+BATCHES, BATCH = 10, 1_000
+
 # Django's own imports are made in the functions below, once its settings are known.
 
 
@@ -130,12 +132,37 @@ def waiting_jobs() -> dict[str, Any]:
     }
 
 
+def batch_submission() -> dict[str, Any]:
+    """10,000 jobs by `POST jobs/batch/`, 1,000 a request, through the whole of the web process but its sockets."""
+    from queues.models import Job  # noqa: PLC0415
+    from tests.scheduler import rows  # noqa: PLC0415
+    from tests.scheduler.people import add_people, client, payload  # noqa: PLC0415
+
+    _emptied()
+    world = rows.make_world(64, quota=100_000)
+    add_people(world)
+    ravi = client("ravi")
+    began, used = time.perf_counter(), time.process_time()
+    for batch in range(BATCHES):
+        jobs = [payload(name=f"job-{batch}-{number}") for number in range(BATCH)]
+        answer = ravi.post(
+            "/api/v1/jobs/batch/", {"jobs": jobs}, format="json", headers={"host": "127.0.0.1"}
+        )
+        assert answer.status_code in (200, 201, 207), answer.content[:300]
+    return {
+        "jobs": Job.objects.count(),
+        "seconds": round(time.perf_counter() - began, 2),
+        "cpu_s": round(time.process_time() - used, 2),
+    }
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "single_gpu_jobs": single_gpu_jobs,
     "many_single_gpu_jobs": many_single_gpu_jobs,
     "gangs": gangs,
     "large_gang": large_gang,
     "waiting_jobs": waiting_jobs,
+    "batch_submission": batch_submission,
 }
 
 if __name__ == "__main__":

@@ -89,6 +89,12 @@ KINDS: dict[str, AlertKind] = {
         _("Job {job} lost {count} attempts to faults of the cluster within a day."),
         "stuck-job",
     ),
+    "over_admission": AlertKind(
+        WARNING,
+        _("More in use than the quota allows"),
+        _("{name} uses {gpus} GPUs of {flavor} more than it may; nothing is stopped for that."),
+        "over-admission",
+    ),
     "burn_in_failed": AlertKind(
         WARNING, _("Burn-in failed"), _("Node {node} failed its burn-in: {cause}."), "burn-in"
     ),

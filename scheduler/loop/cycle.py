@@ -20,9 +20,11 @@ from scheduler.apply.plan import Applied, Told, apply_plan
 from scheduler.apply.spoken import Spoken, read_spoken
 from scheduler.core.inputs.snapshot import Options
 from scheduler.core.memo import Memo
+from scheduler.core.outputs import OverAdmission
 from scheduler.core.planner import plan
 from scheduler.loop import metrics
 from scheduler.loop.lease import acquire, give_back, renew
+from scheduler.loop.over_admission import tell_over_admissions
 from scheduler.loop.preemption import Preemption
 from scheduler.loop.silence import note_silence
 from scheduler.loop.timetable import next_due
@@ -47,7 +49,11 @@ ESTIMATE_AFTER = timedelta(seconds=10)
 ESTIMATE_SHARE = 20
 # A cluster where something happens in every second has no quiet tick.
 ESTIMATE_LATEST = timedelta(seconds=30)
+# For so many jobs in order; more while that is quick, so that no start waits long for it.
 ESTIMATED_JOBS = 100
+MOST_ESTIMATED_JOBS = 1_000
+QUICK_ESTIMATE = timedelta(seconds=0.4)
+SLOW_ESTIMATE = timedelta(seconds=1)
 OPTIONS = Options()
 
 
@@ -72,8 +78,11 @@ class _Kept:
     doubtful: bool = False
     considered_at: datetime | None = None
     planned_at: datetime | None = None
+    # None: not told yet by this worker.
+    over_admissions: tuple[OverAdmission, ...] | None = None
     estimated_at: datetime | None = None
     estimating_took: timedelta = timedelta()
+    estimated_jobs: int = ESTIMATED_JOBS
     compared_at: datetime | None = None
 
 
@@ -227,6 +236,9 @@ class ClusterLoop:
         )
         stopped = Preemption(lease, snapshot, made, now).commit(applied.started)
         write_bookings(lease, made, kept.spoken, now)
+        if made.over_admissions != kept.over_admissions:
+            tell_over_admissions(self.cluster_id, made.over_admissions, now)
+            kept.over_admissions = made.over_admissions
         most = self.options.max_starts
         kept.again = applied.left > 0 or (most is not None and len(made.starts) >= most)
         kept.doubtful = bool(applied.outdated or stopped.outdated)
@@ -246,10 +258,14 @@ class ClusterLoop:
         began = self.clock()
         snapshot = kept.warm.snapshot(now.timestamp())
         if snapshot.waiting or kept.spoken.estimates:
-            made = plan(snapshot, replace(self.options, estimates=ESTIMATED_JOBS), kept.memo)
+            made = plan(snapshot, replace(self.options, estimates=kept.estimated_jobs), kept.memo)
             write_estimates(lease, made, kept.spoken, now)
         kept.estimated_at = now
         kept.estimating_took = timedelta(seconds=self.clock() - began)
+        if kept.estimating_took < QUICK_ESTIMATE:
+            kept.estimated_jobs = min(MOST_ESTIMATED_JOBS, kept.estimated_jobs * 2)
+        elif kept.estimating_took > SLOW_ESTIMATE:
+            kept.estimated_jobs = max(ESTIMATED_JOBS, kept.estimated_jobs // 2)
 
     def _consider(
         self,

@@ -34,7 +34,7 @@ from tests.scheduler.people import add_people, payload
 from tests.scheduler.rows import NOW, World, nodes_of
 
 pytestmark = pytest.mark.django_db
-CASES = int(os.environ.get("AGREEMENT_CASES", "60"))
+CASES = int(os.environ.get("AGREEMENT_CASES", "30"))
 CASES_A_WORLD = 30
 
 

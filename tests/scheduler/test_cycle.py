@@ -19,7 +19,7 @@ from scheduler.apply.starts import PlanOutdatedError, commit_start
 from scheduler.core.planner import plan
 from scheduler.loop.cycle import ClusterLoop, Tick
 from scheduler.loop.lease import acquire
-from scheduler.models import ClusterState, Lease, Node, Seat
+from scheduler.models import Alert, ClusterState, Lease, Node, Seat
 from scheduler.snapshot.warm import WarmSnapshot
 from tests.scheduler import rows
 from tests.scheduler.rows import NOW, World, nodes_of
@@ -440,3 +440,24 @@ def test_waiting_jobs_get_estimates_that_move_only_when_it_matters(
     assert not Estimate.objects.filter(job=waiting[0]).exists()
     moved = Estimate.objects.get(job=waiting[1])
     assert moved.p50 < second - timedelta(minutes=30)
+
+
+def test_use_above_a_quota_that_was_cut_is_told_and_nothing_is_stopped(
+    world: World, loop: ClusterLoop
+) -> None:
+    def cut(nominal: int) -> None:
+        with log.writing():
+            Quota.objects.update(nominal=nominal, borrowing_limit=0)
+            log.record(log.NewEvent(kind="quota.changed", at=NOW))
+
+    job = rows.add_job(world, replicas=4)
+    run_until_idle(loop)
+    cut(8)
+    run_until_idle(loop)
+    alert = Alert.objects.get(kind="over_admission", tenant__slug="research")
+    assert alert.numbers["gpus"] == 32 - 8
+    assert (alert.state, phase_of(job)) == ("open", "placed")
+    cut(64)
+    run_until_idle(loop)
+    alert.refresh_from_db()
+    assert alert.state == "resolved"

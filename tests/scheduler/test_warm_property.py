@@ -4,6 +4,7 @@ Random sequences of what people, planner and cluster process do, through the rea
 every step the warm snapshot is compared with a cold rebuild, and the seats with the placements.
 """
 
+import os
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -211,7 +212,7 @@ def check_ledger() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("HISTORIES", "1"))))
 def test_warm_equals_cold_after_every_step_of_a_random_history(seed: int) -> None:
     world = rows.make_world(8, nodes_per_leaf=4, quota=64)
     add_people(world)
