@@ -51,7 +51,7 @@ def gpu_lines(node: str, index: int, pod: str = "", **values: Any) -> list[str]:
 
 def page(
     node: str,
-    changes: Mapping[int, Mapping[str, Any]] | None = None,
+    changes: Mapping[int, Mapping[str, Any] | None] | None = None,
     *,
     gpus: int = 8,
     pod: str = "",

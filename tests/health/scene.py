@@ -1,5 +1,6 @@
 """Rows for tests of the health services: nodes like the factories' jobs are placed on, and a clock."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -66,7 +67,7 @@ class Scene:
     def tick(
         self,
         after: float = 15,
-        changes: dict[int, dict[int, dict[str, Any] | None]] | None = None,
+        changes: Mapping[int, Mapping[int, Mapping[str, Any] | None]] | None = None,
         silent: set[int] | None = None,
         only: set[int] | None = None,
     ) -> None:

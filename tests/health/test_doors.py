@@ -1,6 +1,7 @@
 """REST: who sees what, reports within limits, overrides, returns, rules and their dry runs."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -32,13 +33,13 @@ def scene(people: World) -> Scene:
     return make_scene(4)
 
 
-def get(people: World, name: str, path: str, status: int = 200):
+def get(people: World, name: str, path: str, status: int = 200) -> Any:
     answer = people.client(name).get(f"/api/v1/{path}")
     assert answer.status_code == status, answer.content
     return answer.json()
 
 
-def post(people: World, name: str, path: str, body: dict, status: int):
+def post(people: World, name: str, path: str, body: dict[str, Any], status: int) -> Any:
     answer = people.client(name).post(f"/api/v1/{path}", body, format="json")
     assert answer.status_code == status, answer.content
     return answer.json()
@@ -172,7 +173,7 @@ def test_operators_report_and_a_hardware_xid_from_them_acts(people: World, scene
 def test_a_kernel_event_acts_within_the_same_transaction(people: World, scene: Scene) -> None:
     attempt = scene.run()
     message = "NVRM: Xid (PCI:0000:b3:00): 79, GPU has fallen off the bus"
-    seen = {
+    seen: dict[str, Any] = {
         "reason": "XIDError",
         "message": message,
         "at": scene.now - timedelta(seconds=2),
@@ -273,7 +274,7 @@ def test_samples_are_written_every_ten_minutes_and_kept_for_a_day(
     for _ in range(41):
         scene.tick(15)
     assert HealthSample.objects.count() == 4
-    assert HealthSample.objects.first().gpus["0"] == [90.0, 40.0, 60.0]
+    assert HealthSample.objects.order_by("pk")[0].gpus["0"] == [90.0, 40.0, 60.0]
     scene.tick(86_500)
     assert HealthSample.objects.count() == 4  # the old ones went
 

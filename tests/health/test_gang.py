@@ -83,7 +83,8 @@ def test_xid_79_under_an_eight_node_gang(world: World) -> None:
     # The next attempt is whole, elsewhere, and soon after the last pod of the first has ended.
     assert second.placements.count() == 8
     assert bad not in set(second.placements.values_list("node", flat=True))
-    last = max(Placement.objects.filter(attempt=first).values_list("ended_at", flat=True))
+    ends = Placement.objects.filter(attempt=first).values_list("ended_at", flat=True)
+    last = max(moment for moment in ends if moment is not None)
     assert second.placed_at - last < timedelta(seconds=5 + 1)  # Kubernetes' times are whole seconds
     node = Node.objects.get(name=bad)
     assert node.health_closed
@@ -145,7 +146,7 @@ def test_xid_31_counts_against_the_job_and_touches_no_node(world: World) -> None
 
 def test_a_silent_exporter_is_unknown_and_nothing_is_taken_out(world: World) -> None:
     let_rules_act()
-    name = Node.objects.order_by("name").first().name
+    name = Node.objects.order_by("name")[0].name
     world.fault("exporter_down", node=name)
     world.until(lambda: NodeWatch.objects.get(node__name=name).unknown_since is not None, 60)
     assert Gpu.objects.filter(node__name=name, unknown_since__isnull=False).count() == 8
