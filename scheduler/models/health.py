@@ -251,9 +251,7 @@ class BurnIn(models.Model):
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="burn_ins")
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="burn_ins")
-    phase = models.CharField(
-        max_length=9, choices=BurnInPhase.choices, default=BurnInPhase.WANTED
-    )
+    phase = models.CharField(max_length=9, choices=BurnInPhase.choices, default=BurnInPhase.WANTED)
     image = models.CharField(max_length=500)
     command = models.JSONField(default=list)
     preset = models.ForeignKey(
