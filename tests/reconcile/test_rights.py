@@ -12,7 +12,10 @@ import yaml
 from controlplane.common import log
 from queues.lifecycle import EndedBy
 from queues.services.attempts import stop_attempt
-from scheduler.models import Node
+from scheduler.kube.nodes import OUT_TAINT as OUT
+from scheduler.models import CordonSource, HealthPolicy, Node, WantedLabel
+from scheduler.services.burn_in import request_burn_in
+from scheduler.services.cordons import set_cordon
 from scheduler.simcluster.api.request import User
 from scheduler.simcluster.background import ThreadedSimCluster
 from scheduler.simcluster.cluster import Options
@@ -49,19 +52,25 @@ def bound_world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
         made.stop()
 
 
-def wish_for_cordon(world: World, node: str) -> None:
+def wish_for_all(world: World, name: str) -> None:
+    """All that may be wanted of a node: a cordon with taint, a label, a burn-in."""
+    node = Node.objects.get(name=name)
+    set_cordon(node, source=CordonSource.HEALTH, reason="x", by="y", now=world.clock(), taint=True)
     with log.writing():
-        Node.objects.filter(name=node).update(cordon_wanted=True)
+        WantedLabel.objects.create(node=node, key="a/b", value="c", by="w", since=world.clock())
         log.record(
-            log.NewEvent(
-                kind="node.cordon", at=world.clock(), cluster="demo", node=node, actor="ines"
-            )
+            log.NewEvent(kind="node.label_wanted", at=world.clock(), cluster="demo", node=name)
         )
+    policy, _ = HealthPolicy.objects.update_or_create(
+        cluster=world.cluster, defaults={"burn_in_image": "burn:1"}
+    )
+    assert request_burn_in(policy, node, "ines", world.clock()) is not None
 
 
 def test_a_gangs_whole_life_needs_no_more_than_the_shipped_role(
     bound_world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     world = bound_world
     world.start()
     world.until(lambda: nodes_in() == 2)
@@ -83,8 +92,14 @@ def test_a_gangs_whole_life_needs_no_more_than_the_shipped_role(
     world.until(lambda: any("muster.dev/notice" in p.annotations for p in world.pods()), plan=False)
     world.until(lambda: job.attempts.filter(ended_at__isnull=False).exists(), plan=False)
     world.until_phase(job, "running")
-    wish_for_cordon(world, "gpu-00001")
-    world.until(lambda: Node.objects.get(name="gpu-00001").unschedulable)
+    wish_for_all(world, "gpu-00001")
+    seen = Node.objects.filter(
+        name="gpu-00001", unschedulable=True, labels__has_key="a/b", taints__contains=[{"key": OUT}]
+    )
+    world.until(lambda: seen.exists())
+    world.forward(61)
+    books = world.running.process._ticker.books  # type: ignore[union-attr]
+    world.until(lambda: books.drift.namespaces.get("muster-research") == ())
     stop_attempt(
         world.attempt(job),
         cause=EndedBy.CANCELLED,
