@@ -111,6 +111,9 @@ def change_window(
         row.version += 1
         row.changed_by, row.changed_at = actor.name, now
         row.save()
+        if _times(after) != _times(before):
+            # A time that was given up may be wanted again.
+            row.occurrences.filter(state=OccurrenceState.CANCELLED, starts_at__gt=now).delete()
         sync_occurrences(row, now)
         _note(actor, row, "window.changed", before, after, now)
     return row
@@ -186,6 +189,10 @@ def sync_occurrences(row: MaintenanceWindow, now: datetime) -> None:
             row.occurrences.filter(starts_at=at).update(
                 ends_at=span.ends_at, latest_at=latest_of(row, span)
             )
+
+
+def _times(fields: WindowFields) -> tuple[object, ...]:
+    return fields.starts_at, fields.ends_at, fields.time_zone, fields.rrule
 
 
 def _ahead(row: MaintenanceWindow, now: datetime) -> Iterable[Span]:

@@ -335,6 +335,18 @@ def test_moving_a_window_moves_what_is_planned(world: World, clock: Clock) -> No
     assert cordoned() == set()
 
 
+def test_a_window_that_is_moved_back_happens(world: World, clock: Clock) -> None:
+    window = opened(world, notice_minutes=120)
+    clock.until(NOW + MINUTE)
+    assert Occurrence.objects.get().state == "noticed"
+    later = {"starts_at": "2026-01-05T20:00:00Z", "ends_at": "2026-01-05T21:00:00Z"}
+    change_window(operator(), window.pk, later, 1, clock.now)
+    back = {"starts_at": START.isoformat(), "ends_at": END.isoformat()}
+    change_window(operator(), window.pk, back, 2, clock.now)
+    clock.until(START)
+    assert Occurrence.objects.get(starts_at=START).state == "open"
+
+
 def test_a_recurring_window_goes_on_by_itself(world: World, clock: Clock) -> None:
     opened(world, rrule="FREQ=YEARLY")
     assert [each.starts_at.year for each in Occurrence.objects.all()] == [2026, 2027]
