@@ -52,7 +52,7 @@ def _until_idle(loop: Any, now: datetime) -> tuple[list[float], datetime]:
     """Tick until nothing is left to do; seconds of each cycle. A virtual second passes with each."""
     from scheduler.loop.cycle import Tick  # noqa: PLC0415
 
-    took = []
+    took: list[float] = []
     while True:
         began = time.perf_counter()
         came_to = loop.tick(now)

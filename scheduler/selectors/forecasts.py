@@ -35,6 +35,7 @@ def calibration_of(cluster_id: int) -> Calibration:
     return Calibration(
         ((planned_at - made_at).total_seconds(), (started_at - made_at).total_seconds())
         for made_at, planned_at, started_at in reversed(found)
+        if started_at is not None
     )
 
 
@@ -46,7 +47,7 @@ def accuracy_of(cluster: Cluster, last: int = LAST) -> Accuracy:
         return Accuracy(0, None, None, None)
     return Accuracy(
         starts=len(found),
-        before_p50=sum(at <= p50 for p50, _p90, at in found) / len(found),
-        before_p90=sum(at <= p90 for _p50, p90, at in found) / len(found),
+        before_p50=sum(at is not None and at <= p50 for p50, _p90, at in found) / len(found),
+        before_p90=sum(at is not None and at <= p90 for _p50, p90, at in found) / len(found),
         since=found[-1][2],
     )

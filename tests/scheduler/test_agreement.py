@@ -105,16 +105,17 @@ class History:
         return Actor(user=User.objects.get(username=name))
 
     def ask(self) -> dict[str, Any]:
-        role = {
-            "replicas": self.dice.choice([1, 1, 2, 3, 4, 6, 8, 13]),
+        replicas = self.dice.choice([1, 1, 2, 3, 4, 6, 8, 13])
+        role: dict[str, Any] = {
+            "replicas": replicas,
             "gpus_per_replica": self.dice.choice([1, 2, 4, 8, 8]),
             "topology": {
                 "level": self.dice.choice(["leaf", "spine"]),
                 "mode": self.dice.choice(["required", "preferred"]),
             },
         }
-        if role["replicas"] > 2 and self.dice.random() < 0.3:
-            role["min_replicas"] = role["replicas"] // 2
+        if replicas > 2 and self.dice.random() < 0.3:
+            role["min_replicas"] = replicas // 2
         return role | {
             "priority": self.dice.choice([100, 300, 500]),
             "preemptible": self.dice.random() < 0.8,

@@ -67,6 +67,7 @@ def test_estimate_is_a_range_from_what_came_true(world: World) -> None:
     loop = ClusterLoop(world.cluster.pk, world.cluster.name, "worker")
     job = waiting(world, loop)
     estimate = Estimate.objects.get(job=job)
+    assert estimate.p90 is not None
     assert (estimate.p50 - NOW).total_seconds() == pytest.approx(900, abs=15)
     assert (estimate.p90 - NOW).total_seconds() == pytest.approx(900, abs=15)
     forecast = Forecast.objects.get(job=job)
