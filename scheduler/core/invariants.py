@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from scheduler.core.calendar.ends import NEVER, planned_end
 from scheduler.core.inputs.cluster import NODE_LEVEL, Crossing, Node, OutCause, Window, WindowKind
 from scheduler.core.inputs.jobs import Ask, Role, Seat, WaitingJob
 from scheduler.core.inputs.snapshot import Snapshot
@@ -28,6 +29,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> list[str]:
         *_topology(snapshot, plan),
         *_quota(snapshot, plan),
         *_windows(snapshot, plan),
+        *_bookings(snapshot, plan),
         *_evictions(snapshot, plan),
         *_reasons(plan),
     ]
@@ -202,6 +204,40 @@ def _may_cross(window: Window, job: WaitingJob, plan: Plan) -> bool:
         return True
     crosses = window.crossing is Crossing.CHECKPOINTABLE and job.ask.checkpoint is not None
     return crosses and plan.now < window.starts_at
+
+
+def _bookings(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """bookings kept: at each booked moment its nodes have room beside what runs, starts and is booked.
+
+    Plans that evict are left out: what victims free is booked before they have gone.
+    """
+    if plan.evictions or plan.holds:
+        return
+    held = [
+        (seat.node, seat.gpus, planned_end(job, plan.now))
+        for job in snapshot.running
+        for seat in job.seats
+    ]
+    held += [
+        (seat.node, seat.gpus, NEVER if start.planned_end is None else start.planned_end)
+        for start in plan.starts
+        for seat in start.seats
+    ]
+    room = {node.name: node.capacity.gpus - node.foreign.gpus for node in snapshot.nodes}
+    for moment in sorted({booking.starts_at for booking in plan.bookings}):
+        used = Counter[str]()
+        for name, gpus, until in held:
+            if until > moment:
+                used[name] += gpus
+        starting: set[str] = set()
+        for booking in plan.bookings:
+            if booking.starts_at <= moment < (NEVER if booking.until is None else booking.until):
+                used.update(dict(booking.nodes))
+            if booking.starts_at == moment:
+                starting.update(name for name, _ in booking.nodes)
+        for name in sorted(starting):
+            if used[name] > room[name]:
+                yield f"bookings_kept: {name} has {used[name]} of {room[name]} GPUs booked"
 
 
 def _evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
