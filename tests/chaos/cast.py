@@ -233,20 +233,34 @@ class Supervised:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """Something more that a run does every so often: a tick of health, of maintenance windows."""
+    """Something more that a run does every so often: a tick of health, of maintenance windows.
+
+    wakes: asked whenever the log has grown; True has it done at once.
+    """
 
     name: str
     every_seconds: float
     act: Callable[[datetime], None]
+    wakes: Callable[[], bool] = lambda: False
 
     async def run(self, stage: Backstage) -> None:
         """Until cancelled; a database that is away is met again at the next turn."""
+        bell = asyncio.Event()
+        stage.bells.append(bell.set)
+        loop = asyncio.get_running_loop()
+        due = loop.time()
         while True:
             try:
                 with stage.acting(self.name):
-                    self.act(stage.clock())
+                    if loop.time() >= due or self.wakes():
+                        due = loop.time() + self.every_seconds
+                        self.act(stage.clock())
             except DatabaseError:
                 connection.close()
+                due = loop.time() + RETRY_SECONDS
             except Crash:
                 await asyncio.sleep(RESTART_SECONDS)
-            await asyncio.sleep(self.every_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await bell.wait()
+            bell.clear()

@@ -49,8 +49,20 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """A maintenance window, announced at `at`: which nodes are empty from when to when."""
+
+    at: float
+    starts: float
+    ends: float
+    nodes: tuple[str, ...]
+    running_jobs: str
+    crossing: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
-    """A run. Times in seconds from its start."""
+    """A run. Times in seconds from its start. `health`: exporters are scraped, rules act."""
 
     seed: int
     nodes: int
@@ -59,11 +71,14 @@ class Plot:
     jobs: tuple[JobPlan, ...]
     acts: tuple[Act, ...]
     faults: tuple[Fault, ...]
+    windows: tuple[WindowPlan, ...] = ()
+    health: bool = False
 
     @property
     def calm_from(self) -> float:
         """From when on nothing is wrong any more."""
         ends = [fault.ends for fault in self.faults] + [act.at + 20 for act in self.acts]
+        ends += [window.ends for window in self.windows]
         return max([*ends, *(job.at for job in self.jobs)])
 
     def told(self) -> str:
@@ -75,6 +90,7 @@ class Plot:
             f"  {fault.at:6.1f} {fault.kind} {fault.seconds:.1f} s {fault.parameters}"
             for fault in self.faults
         ]
+        lines += [f"  {window.at:6.1f} {window}" for window in self.windows]
         return "\n".join(lines)
 
 
@@ -104,7 +120,9 @@ def _job(dice: Random, number: int, nodes: int) -> JobPlan:
         "cpu_per_replica": str(2 * gpus), "memory_per_replica": f"{16 * gpus}Gi",
         "max_runtime_seconds": 900, "grace_seconds": dice.choice((2, 10, 30)),
         "priority": dice.choice(("low", "normal")),
-        "preemptible": dice.random() < 0.7, "external_id": f"chaos-{number}",
+        # Jobs that may not be preempted run inside the nominal quota alone.
+        "preemptible": dice.random() < 0.7 or replicas * gpus > nodes * 4,
+        "external_id": f"chaos-{number}",
     }  # fmt: skip
     notes = {
         "run-seconds": str(run_seconds), "log-lines": "3",
@@ -192,3 +210,75 @@ def _pod_fault(dice: Random, nodes: int) -> tuple[str, dict[str, Any]]:
         return "pod_deleted", {"nth": dice.randrange(100), "grace_seconds": dice.choice((0, 1, 30))}
     node = f"gpu-{dice.randrange(nodes):05d}"
     return "foreign_pod", {"node": node, "gpus": dice.choice((4, 8))}
+
+
+HARDWARE_XIDS = (48, 64, 74, 79, 95, 119, 140)
+OWN_XIDS = (13, 31)
+
+
+def health_plot_of(seed: int) -> Plot:
+    """A run of an hour with bad GPUs, silent exporters and maintenance windows."""
+    dice = Random(f"health-{seed}")
+    nodes = dice.choice((6, 8))
+    names = [f"gpu-{number:05d}" for number in range(nodes)]
+    jobs = tuple(_long_job(dice, number, nodes) for number in range(dice.randint(4, 6)))
+    return Plot(
+        seed=seed,
+        nodes=nodes,
+        nodes_per_leaf=2,
+        nominal=nodes * 8,
+        jobs=jobs,
+        acts=(),
+        faults=tuple(_health_fault(dice, names) for _ in range(dice.randint(3, 6))),
+        windows=tuple(_window(dice, names) for _ in range(dice.choice((1, 1, 2)))),
+        health=True,
+    )
+
+
+def _long_job(dice: Random, number: int, nodes: int) -> JobPlan:
+    replicas = dice.choice((1, 2, 2, nodes // 2))
+    fields: dict[str, Any] = {
+        "name": f"job-{number}", "tenant": dice.choice(("research", "vision")), "queue": "train",
+        "image": "registry.example/train:1", "gpus_per_replica": dice.choice((4, 8, 8)),
+        "replicas": replicas, "cpu_per_replica": "8", "memory_per_replica": "64Gi",
+        "max_runtime_seconds": 7200, "grace_seconds": 10, "external_id": f"chaos-{number}",
+    }  # fmt: skip
+    if replicas > 1 and dice.random() < 0.4:
+        fields["min_replicas"] = replicas - 1
+    if dice.random() < 0.7:
+        fields["checkpoint"] = {"interval_seconds": 300, "grace_seconds": 20}
+    notes = {"run-seconds": str(dice.choice((300, 600, 900))), "log-lines": "3",
+             "on-sigterm": "checkpoint"}  # fmt: skip
+    fields["annotations"] = {f"sim.muster.dev/{name}": text for name, text in notes.items()}
+    return JobPlan(dice.uniform(0, 600), fields, "succeeded")
+
+
+def _health_fault(dice: Random, names: list[str]) -> Fault:
+    at, seconds, node = dice.uniform(60, 1200), dice.uniform(60, 600), dice.choice(names)
+    gpu = dice.randrange(8)
+    kind, parameters = dice.choice(
+        (
+            ("gpu_xid", {"gpu": gpu, "code": dice.choice(HARDWARE_XIDS)}),
+            ("gpu_xid", {"gpu": gpu, "code": dice.choice(HARDWARE_XIDS)}),
+            ("gpu_xid", {"gpu": gpu, "code": dice.choice(HARDWARE_XIDS), "report": True}),
+            ("gpu_xid", {"gpu": gpu, "code": dice.choice(OWN_XIDS)}),
+            ("gpu_ecc", {"gpu": gpu, "double": 1}),
+            ("gpu_heat", {"gpu": gpu}),
+            ("exporter_down", {}),
+            ("plugin_stopped", {}),
+            ("node_reboot", {}),
+            ("node_condition", {"type": "GPUMissing"}),
+        )
+    )
+    return Fault(at, kind, seconds, {"node": node, **parameters})
+
+
+def _window(dice: Random, names: list[str]) -> WindowPlan:
+    at = dice.uniform(0, 600)
+    starts = at + dice.uniform(120, 900)
+    first = dice.randrange(0, len(names), 2)
+    return WindowPlan(
+        at, starts, starts + dice.uniform(600, 1200), tuple(names[first : first + 2]),
+        dice.choice(("finish", "checkpoint", "evict")),
+        dice.choice(("checkpointable", "never")),
+    )  # fmt: skip

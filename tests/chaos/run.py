@@ -35,6 +35,14 @@ from scheduler.snapshot.warm import WarmSnapshot, differences
 from tests import factories
 from tests.chaos.cast import Backstage, Paused, Routine, Supervised, Worker
 from tests.chaos.crashes import CrashPoints, Database
+from tests.chaos.hospital import (
+    Doctor,
+    announce,
+    health_of_nodes,
+    health_routine,
+    latest_placement,
+    let_rules_act,
+)
 from tests.chaos.judge import (
     MOVES_ON_SECONDS,
     Witness,
@@ -46,7 +54,7 @@ from tests.chaos.judge import (
     untrue_rows,
     wrong_ends,
 )
-from tests.chaos.plot import Act, Fault, JobPlan, Plot
+from tests.chaos.plot import Act, Fault, JobPlan, Plot, WindowPlan
 from tests.chaos.virtual import START, LoopClock, VirtualLoop
 from tests.simcluster.direct import Direct
 
@@ -72,6 +80,16 @@ class Report:
     def told(self) -> str:
         """For the message of a failed test."""
         return "\n".join([self.plot.told(), *(f"  ! {text}" for text in self.violations)])
+
+
+def summary(reports: list[Report]) -> str:
+    """What the runs went through."""
+    return (
+        f"{sum(r.virtual_seconds for r in reports):.0f} s of virtual time, "
+        f"{sum(r.attempts for r in reports)} attempts, {sum(r.crashes for r in reports)} crashes, "
+        f"{sum(r.cuts for r in reports)} cut connections, "
+        f"{sum(r.old_plans_refused for r in reports)} plans of deposed leaders refused"
+    )
 
 
 def run(plot: Plot, routines: Sequence[Routine] = ()) -> Report:
@@ -114,8 +132,13 @@ class Play:
         self.sim = SimCluster(profile, clock=clock, options=options)
         self.direct = Direct(self.sim)
         self.witness = Witness(self.sim)
-        self.workers = [Worker(f"worker-{n}", self.stage) for n in range(2)]
+        # Two workers race for the lease; where health is what matters one is enough.
+        self.workers = [Worker(f"worker-{n}", self.stage) for n in range(1 if plot.health else 2)]
         self.process = Supervised(self.stage)
+        self.doctor = Doctor(self.sim)
+        if plot.health:
+            let_rules_act(self.cluster, clock())
+            self._routines = [*routines, health_routine(self.cluster, self.sim)]
         self.cancelled: set[int] = set()
         self.report = Report(plot)
 
@@ -150,6 +173,7 @@ class Play:
         scenes += [(job.at, self._submitter(n, job)) for n, job in enumerate(self.plot.jobs)]
         scenes += [(act.at, self._actor(act)) for act in self.plot.acts]
         scenes += [(fault.at, self._fault(fault)) for fault in self.plot.faults]
+        scenes += [(window.at, self._announcer(window)) for window in self.plot.windows]
         for at, scene in sorted(scenes, key=lambda item: item[0]):
             await self._until(at)
             scene()
@@ -211,12 +235,15 @@ class Play:
             "pod_deleted": lambda: self._delete_pod(**parameters),
             "foreign_pod": lambda: self._foreign_pod(**parameters, seconds=fault.seconds),
         }
-        return begin.get(fault.kind) or (
-            lambda: self._discard(self.sim.faults.begin(fault.kind, parameters, fault.seconds))
-        )
+        return begin.get(fault.kind) or (lambda: self._break(fault))
 
-    def _discard(self, _fault: object) -> None:
-        """Faults end by themselves."""
+    def _break(self, fault: Fault) -> None:
+        """Something breaks in the simulated cluster, and heals by itself."""
+        self.doctor.note_fault(fault)
+        self.sim.faults.begin(fault.kind, fault.parameters, fault.seconds)
+
+    def _announcer(self, window: WindowPlan) -> Callable[[], None]:
+        return lambda: announce(self.cluster, window, self.clock())
 
     def _database_away(self, seconds: float) -> None:
         self.database.away = True
@@ -277,7 +304,8 @@ class Play:
         jobs = Job.objects.prefetch_related("roles")
         least = {job.pk: sum(role.min_replicas for role in job.roles.all()) for job in jobs}
         calm = START + self.plot.calm_from
-        found = wrong_ends(list(self.plot.jobs), self.cancelled)
+        found = wrong_ends(list(self.plot.jobs), self.cancelled, self.doctor.own_hits)
+        found += self.doctor.bad_starts
         found += leftovers(self.witness) + untrue_rows()
         found += gpus_twice(self.witness.sightings)
         found += gangs_in_part(self.witness.sightings, least, calm, now)
@@ -330,7 +358,11 @@ def patched(play: Play) -> Iterator[None]:
         if points.strikes("worker.pause"):
             raise Paused(lambda: apply_plan(*arguments, **named))
         points.pass_("worker.commit.before")
+        if play.plot.health:
+            before, latest = health_of_nodes(), latest_placement()
         applied = apply_plan(*arguments, **named)
+        if play.plot.health:
+            play.doctor.note_starts(before, latest)
         points.pass_("worker.commit.after")
         return applied
 

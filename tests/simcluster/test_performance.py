@@ -54,9 +54,14 @@ def per_processor_second() -> tuple[int, int]:
 
 
 def test_one_processor_second_serves_1200_creations_or_bindings() -> None:
-    tries = [per_processor_second() for _ in range(3)]  # neighbours on the machine cost cache
-    assert max(creations for creations, _ in tries) >= 1200, tries
-    assert max(bindings for _, bindings in tries) >= 1200, tries
+    tries: list[tuple[int, int]] = []
+    while len(tries) < 3 and not _reaches(tries, 1200):  # neighbours on the machine cost cache
+        tries.append(per_processor_second())
+    assert _reaches(tries, 1200), tries
+
+
+def _reaches(tries: list[tuple[int, int]], floor: int) -> bool:
+    return bool(tries) and all(max(column) >= floor for column in zip(*tries, strict=True))
 
 
 def test_twenty_watchers_keep_up_with_500_changes_a_second() -> None:

@@ -61,7 +61,8 @@ class Verbs:
         self.writer = Writer(world, self.custom)
         self.pods = PodCalls(world)
         self.metrics = MetricsPage(world, fleet)
-        self.watches: set[Watch] = set()
+        self.watches: dict[Watch, None] = {}
+        """All that are open, oldest first: faults strike them in that order."""
 
     def run(self, call: Call) -> Reply | Stream:
         """Answers a call. Raises ApiError."""
@@ -139,7 +140,7 @@ class Verbs:
         opened = open_watch(call, self.world.store, speed, maker)
         if isinstance(opened, ApiError):
             return Stream(_one(error_line(opened)), "application/json")
-        self.watches.add(opened)
+        self.watches[opened] = None
         return Stream(self._watched(opened), "application/json", lambda: opened.aborted, opened)
 
     async def _watched(self, watch: Watch) -> AsyncGenerator[bytes, None]:
@@ -147,7 +148,7 @@ class Verbs:
             async for chunk in watch.lines():
                 yield chunk
         finally:
-            self.watches.discard(watch)
+            self.watches.pop(watch, None)
 
     def _subresource(self, call: Call) -> Reply | Stream:
         known = {item.name: item for item in call.resource.subresources}
