@@ -22,7 +22,13 @@ from scheduler.health.states import GRAVITY, State
 from scheduler.health.xids import xid_of
 from scheduler.models import Gpu, HealthEvent, Node, NodeWatch
 from scheduler.services.health.acts import act_on, blame_hardware, take_out_later
-from scheduler.services.health.metrics import WRITTEN_EVERY, Sampler, note_judged, write_metrics
+from scheduler.services.health.metrics import (
+    WRITTEN_EVERY,
+    Sampler,
+    measured,
+    note_judged,
+    write_metrics,
+)
 from scheduler.services.health.returns import fade, proceed, welcome
 from scheduler.services.health.scene import NodeScene, Scene, read_scene
 from scheduler.services.health.telling import Lasting, settle, tell_people
@@ -81,6 +87,9 @@ class HealthTicker:
         """As `tick`, from readings. seen_at: when the scraping began, where that took time."""
         scene = read_scene(self.cluster, list(pages))
         self._enrol(scene, pages, now)
+        for name, node in scene.nodes.items():
+            if node.is_new:  # its first row says at once whether its exporter answers
+                _answered(node, pages[name], now)
         welcome(scene, now)
         self._note_answers(scene, pages, now)
         found: list[News] = []
@@ -353,6 +362,14 @@ class HealthTicker:
         return rows.count() <= len(scene.nodes)
 
 
+def _answered(node: NodeScene, readings: Readings | None, now: datetime) -> None:
+    """Note on a watch that has no row yet what its exporter has said."""
+    if readings is None:
+        node.watch.unknown_since, node.watch.error = now, "the exporter does not answer"
+    else:
+        _heard(node, readings, now)
+
+
 def _heard(node: NodeScene, readings: Readings | None, now: datetime) -> bool:
     """Note an answer on the node's watch; True when it says something new."""
     watch = node.watch
@@ -389,6 +406,8 @@ def _new_gpu(cluster: Cluster, node: NodeScene, reading: GpuReading, now: dateti
         since=now,
         seen_at=now,
         ecc_known=reading.ecc_known,
+        holders=[[holder.namespace, holder.pod] for holder in reading.holders],
+        **measured(reading),
     )
 
 
