@@ -1,6 +1,7 @@
 """Windows and the loop together: nobody is placed into a window that is known, except where a stop is planned."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -17,7 +18,7 @@ from tests.windows.builders import HOUR, add_window, run_gang
 from tests.windows.test_occurrences import operator
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sqlite]
-SAVING = {"checkpoint_interval_seconds": 600, "checkpoint_grace_seconds": 60}
+SAVING: dict[str, Any] = {"checkpoint_interval_seconds": 600, "checkpoint_grace_seconds": 60}
 
 
 @pytest.fixture
