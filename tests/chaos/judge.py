@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from controlplane.common.models import Event
 from queues.lifecycle import ACTIVE_PHASES, INFRASTRUCTURE_BUDGET, INFRASTRUCTURE_ENDS, EndedBy
 from queues.models import Attempt, Job, Placement
-from scheduler.models import ClusterState, ForeignPod, Seat
+from scheduler.models import ClusterState, ForeignPod, Node, Seat
 from scheduler.simcluster.cluster import SimCluster
 from scheduler.simcluster.store.resources import NODES, PODS, SECRETS, SERVICES
 from scheduler.simcluster.store.store import Change
@@ -119,6 +119,8 @@ def gangs_in_part(
 def standing_still(witness: Witness) -> list[str]:
     """Jobs that are told that there is no room while the simulator has room for them."""
     free = witness.free_gpus()
+    for node in Node.objects.exclude(health="healthy").values_list("name", flat=True):
+        free.pop(node, None)  # closed to new pods until a person or a burn-in says otherwise
     found = []
     for job in Job.objects.filter(phase="pending", reason_code__in=_NO_ROOM).order_by("id"):
         roles = list(job.roles.all())
