@@ -2,6 +2,8 @@
 PY := .venv/bin/python
 FAST := not slow and not browser and not processes
 .DEFAULT_GOAL := help
+# Images of Python like to set it; without bytecode each of many processes would compile all libraries again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup setup-dev demo run check lint types tests-fast test tests-rest tests-sqlite bench chaos screenshots
 
 help:          ## list the targets

@@ -14,7 +14,12 @@ with_uv() {
     uv --version >/dev/null 2>&1 || return 1
     echo "Setting up .venv with uv"
     # Inexact: running asks for less than developing and takes nothing away from it.
-    if [ "$wanted" = dev ]; then uv sync --locked --quiet; else uv sync --locked --quiet --no-dev --inexact; fi
+    # Compiled once here, not by each process that starts.
+    if [ "$wanted" = dev ]; then
+        uv sync --locked --quiet --compile-bytecode
+    else
+        uv sync --locked --quiet --compile-bytecode --no-dev --inexact
+    fi
 }
 
 with_pip() {
@@ -33,7 +38,7 @@ with_pip() {
     requirements=deploy/requirements.txt
     [ "$wanted" = dev ] && requirements=deploy/requirements-dev.txt
     "$python" -m venv .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement "$requirements"
+    .venv/bin/pip install --quiet --compile --disable-pip-version-check --require-hashes --requirement "$requirements"
 }
 
 with_uv || with_pip
