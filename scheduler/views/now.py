@@ -22,12 +22,12 @@ from queues.selectors.jobs import jobs_visible_to
 from queues.views.rows import job_rows, with_row_parts
 from scheduler.selectors.node_facts import FlavorSum, NodeFacts, flavor_sums, node_facts
 from scheduler.selectors.outlook import outlook
-from scheduler.views.plan import Axis, shown_bar
+from scheduler.views.plan import Axis, fitting_hours, shown_bar
 from tenants.access import Actor, Right, may
 from tenants.views.shell import Frame, page, render_page
 
 SHOWN = 12
-AHEAD = timedelta(hours=6)
+AHEAD = (1, 6)
 AHEAD_SHOWN = 8
 # A planner that has said nothing for so long is a thing to look at (a cycle runs every second).
 SILENT = timedelta(seconds=30)
@@ -91,10 +91,12 @@ def now_page(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 def _ahead(actor: Actor, now: datetime) -> dict[str, Any]:
     """Windows, bookings and planned ends of the next hours, the first few of them on one axis."""
-    axis = Axis(now, now + AHEAD)
-    found = outlook(actor, axis.start, axis.end, most_running=AHEAD_SHOWN)
-    soon = [bar for bar in found.running if bar.ends_at and bar.ends_at < axis.end]
+    until = now + timedelta(hours=AHEAD[-1])
+    found = outlook(actor, now, until, most_running=AHEAD_SHOWN)
+    soon = [bar for bar in found.running if bar.ends_at and bar.ends_at < until]
     bars = [*found.windows, *found.bookings, *soon][:AHEAD_SHOWN]
+    axis = Axis(now, now + timedelta(hours=fitting_hours(bars, now, AHEAD)))
+    bars = [bar for bar in bars if bar.starts_at < axis.end]
     return {
         "axis": mark_safe(span_axis(axis.ticks)),
         "bars": [shown_bar(bar, axis) for bar in bars],

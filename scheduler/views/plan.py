@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import ngettext, pgettext_lazy
 from django.views.decorators.http import require_safe
 
-from controlplane.common.amounts import duration, exact, moment
+from controlplane.common.amounts import exact, moment
 from controlplane.common.looks import Look
 from controlplane.common.pages import seek_page
 from controlplane.common.svg import span_axis, span_bar
@@ -29,7 +29,10 @@ from scheduler.selectors.outlook import Bar, outlook
 from tenants.access import Actor
 from tenants.views.shell import Frame, page, render_page
 
-SPANS = (6, 24, 168)
+# Hours that the axis may show; without a wish the shortest that holds most of what there is.
+SPANS = (1, 6, 24, 168)
+MOST_BARS = 0.75
+DAY_HOURS = 24
 TICKS = (900, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 MOST_TICKS = 7
 BAR_LOOKS = {
@@ -90,16 +93,18 @@ class ShownBar:
 @require_safe
 @page
 def plan_page(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """`?hours=6|24|168`; only the changing part where htmx asks for it."""
+    """`?hours=1|6|24|168`; only the changing part where htmx asks for it."""
     now = timezone.now()
     asked = request.GET.get("hours", "")
-    hours = int(asked) if asked in map(str, SPANS) else SPANS[1]
-    axis = Axis(now, now + timedelta(hours=hours))
-    found = outlook(actor, axis.start, axis.end)
+    wished = int(asked) if asked in map(str, SPANS) else None
+    found = outlook(actor, now, now + timedelta(hours=wished or DAY_HOURS))
     bars = [*found.windows, *found.bookings, *found.running]
+    hours = wished or fitting_hours(bars, now, SPANS[:-1])
+    axis = Axis(now, now + timedelta(hours=hours))
+    bars = [bar for bar in bars if bar.starts_at < axis.end]
     context: dict[str, Any] = {
         "hours": hours,
-        "spans": [(each, duration(each * 3600)) for each in SPANS],
+        "spans": [(each, _span_words(each)) for each in SPANS],
         "axis": mark_safe(span_axis(axis.ticks)),
         "bars": [shown_bar(bar, axis) for bar in bars],
         "found": found,
@@ -117,6 +122,22 @@ def plan_page(request: HttpRequest, actor: Actor) -> HttpResponse:
         return render(request, "scheduler/_plan.html", context)
     frame = Frame("plan", topics=("plan",))
     return render_page(request, actor, "scheduler/plan.html", context, frame)
+
+
+def fitting_hours(bars: Sequence[Bar], now: datetime, spans: Sequence[int]) -> int:
+    """The shortest of `spans` (rising) in which most of the bars come to their end; the longest when none does."""
+    ends = sorted(bar.ends_at for bar in bars if bar.ends_at)
+    if not ends:
+        return spans[-1]
+    most = ends[int((len(ends) - 1) * MOST_BARS)]
+    return next((hours for hours in spans if most <= now + timedelta(hours=hours)), spans[-1])
+
+
+def _span_words(hours: int) -> str:
+    if hours < DAY_HOURS:
+        return _("{n} h").format(n=hours)
+    days = hours // DAY_HOURS
+    return ngettext("{n} day", "{n} days", days).format(n=days)
 
 
 def shown_bar(bar: Bar, axis: Axis) -> ShownBar:

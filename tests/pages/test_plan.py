@@ -9,7 +9,9 @@ from queues.models import Attempt
 from scheduler.models import Booking, Drain, Hold, MaintenanceWindow, Node
 from scheduler.selectors.gangs import level_gangs
 from scheduler.selectors.node_facts import node_facts
+from scheduler.selectors.outlook import Bar
 from scheduler.services.evictions import order_eviction
+from scheduler.views.plan import fitting_hours
 
 # Windows lie at most two years ahead: in March of next year, before summer time begins.
 YEAR = timezone.now().year + 1
@@ -199,3 +201,17 @@ def test_drain_without_a_reason_says_so_at_the_field(scene, sign_in):
     wrong = {"names": "gpu-99999", "running_jobs": "evict", "reason": "x"}
     answer = sign_in("ines").post("/clusters/demo/drain/", wrong)
     assert "names" in answer.context["form"].errors
+
+
+@pytest.mark.parametrize(
+    ("ends_minutes", "hours"),
+    [([], 6), ([3, 9, 40], 1), ([3, 9, 40, 2000], 1), ([3, 90, 100, 110], 6), ([2000, 3000], 6)],
+)
+def test_the_axis_is_as_short_as_most_of_what_is_ahead_allows(ends_minutes, hours):
+    now = timezone.now()
+    bars = [
+        Bar("running", "j", "j", "demo", 1, 8, now, now + timedelta(minutes=minutes))
+        for minutes in ends_minutes
+    ]
+    endless = Bar("running", "j", "j", "demo", 1, 8, now, None)
+    assert fitting_hours([*bars, endless], now, (1, 6)) == hours
