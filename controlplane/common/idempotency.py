@@ -138,9 +138,12 @@ class Claim:
 
 
 def _owner(request: Request) -> str:
-    """Two people may choose the same key; so may two tokens of one person."""
-    token = getattr(request.auth, "pk", None)
-    return f"token:{token}" if token is not None else f"user:{request.user.pk}"
+    """Two people may choose the same key; so may two tokens of one person, and an attempt."""
+    proof = request.auth
+    if proof is None:
+        return f"user:{request.user.pk}"
+    kind = proof._meta.model_name
+    return f"token:{proof.pk}" if kind == "apitoken" else f"{kind}:{proof.pk}"
 
 
 def _checked(key: str) -> str:

@@ -18,10 +18,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
+from controlplane.common.idempotency import idempotent
 from controlplane.common.live import Heard
 from controlplane.common.log import latest_seq
 from controlplane.common.longpoll import wait_seconds, waits
 from controlplane.common.parsers import json_object
+from queues.api.doors import IDEMPOTENCY_KEY
 from queues.api.shapes import ProblemShape
 from queues.models import Attempt
 from queues.services.attempts import TOKEN_PREFIX, hash_of
@@ -181,9 +183,11 @@ class Heartbeat(AttemptDoor):
 
     @extend_schema(
         operation_id="attempt_heartbeat",
+        parameters=[IDEMPOTENCY_KEY],
         request=HeartbeatSent,
         responses={200: NoticeAnswer, 401: ProblemShape, 422: ProblemShape},
     )
+    @idempotent()
     def post(self, request: Request) -> Response:
         """Answered with the notice, so that a replica that beats need not poll."""
         note_heartbeat(self.attempt(), json_object(request), timezone.now())
@@ -197,6 +201,7 @@ class Checkpoint(AttemptDoor):
 
     @extend_schema(
         operation_id="attempt_checkpoint",
+        parameters=[IDEMPOTENCY_KEY],
         request=CheckpointSent,
         responses={
             200: CheckpointAnswer,
@@ -205,6 +210,7 @@ class Checkpoint(AttemptDoor):
             422: ProblemShape,
         },
     )
+    @idempotent()
     def post(self, request: Request) -> Response:
         """An eviction that waits for it follows at once. One replica reports for all."""
         kept = note_checkpoint(self.attempt(), json_object(request), timezone.now())
@@ -249,6 +255,7 @@ class NodeReportDoor(AttemptDoor):
 
     @extend_schema(
         operation_id="attempt_report",
+        parameters=[IDEMPOTENCY_KEY],
         request=AttemptReportSent,
         responses={
             201: AttemptReportAnswer,
@@ -257,6 +264,7 @@ class NodeReportDoor(AttemptDoor):
             429: ProblemShape,
         },
     )
+    @idempotent()
     def post(self, request: Request) -> Response:
         """At most two an hour. The node becomes suspect within the budget; beyond it a person is asked."""
         found = report_from_attempt(self.attempt(), json_object(request), timezone.now())

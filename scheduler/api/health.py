@@ -440,6 +440,7 @@ class RuleDryRun(Door):
     """A rule tried on the last day."""
 
     required_scopes = {"read": "nodes:read", "write": "nodes:read"}
+    rate_limit = "simulate"
     serializer_class = DryRunAnswer
 
     @extend_schema(

@@ -189,6 +189,7 @@ class Propose(Door):
     """When would be a good time."""
 
     required_scopes = {"POST": "nodes:write"}
+    rate_limit = "simulate"
     serializer_class = shapes.ProposalsAnswer
 
     @extend_schema(

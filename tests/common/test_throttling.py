@@ -53,4 +53,4 @@ def test_ten_thousand_jobs_in_batches_and_two_thousand_single_calls_pass_within_
     waits = [buckets.take("ci", "submit", second * 3.0) for second in range(10_000 // per_batch)]
     waits += [buckets.take("ci", "submit", 60 + n / 40) for n in range(2000)]
     assert not any(waits)
-    assert set(settings.RATE_LIMITS) == {"read", "submit", "simulate"}
+    assert set(settings.RATE_LIMITS) == {"read", "submit", "simulate", "attempt"}

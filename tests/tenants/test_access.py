@@ -30,6 +30,8 @@ IN_RESEARCH = {
     "edit_catalogue": "admin",
     "operate_nodes": "admin ines",
     "operate_windows": "admin ines",
+    "answer_alerts": "admin ines olivia ravi",
+    "manage_webhooks": "admin olivia",
 }
 
 
