@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 SECOND_START_SECONDS = 15.0
 PEOPLE = {"admin", "olivia", "ravi", "mei", "vera", "ines", "sam"}
 PROCESSES = {
-    *("supervisor", "kubernetes", "web", "scheduler", "worker", "beat", "whatif", "cluster-demo"),
+    *("supervisor", "kubernetes", "web", "scheduler", "worker", "beat", "whatif"),
+    *("cluster-demo", "health-demo"),
 }
 
 

@@ -128,6 +128,9 @@ def test_a_drain_evicts_what_comes_back_elsewhere_and_waits_for_budgets(live: Wo
     }
     live.api("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
     live.until(lambda: ForeignPod.objects.filter(node="gpu-00001").count() == 4, plan=False)
+    # A budget guards what runs; a pod that is still pending may always be evicted.
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/guarded"
+    live.until(lambda: live.api("GET", path)["status"].get("currentHealthy") == 1, plan=False)
     node = Node.objects.get(name="gpu-00001")
     with log.writing():
         Drain.objects.create(
