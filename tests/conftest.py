@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.stack import Stack, attached_demo, running_demo
 from tests.services.binaries import chromium, runs_in_ci, services_missing
 from tests.services.session import Session, current_session, end_session, ensure_services
-from tests.sharing import ByFileAndDemo
+from tests.sharing import ByFileAndDemo, rank
 
 # Each renders whole pages for many people: together they take as long as all other fast tests.
 PAGES = Path(__file__).parent / "pages"
@@ -38,9 +38,18 @@ def _needs_database(item: pytest.Item) -> bool:
     return item.get_closest_marker("django_db") is not None or bool(fixtures & DATABASE_FIXTURES)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On SQLite run only what is meant to; say what a machine lacks."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """On SQLite run only what is meant to; say what a machine lacks; with `--dist loadgroup` long units first."""
+    _choose(config, items)
+    yield  # pytest-django puts them in an order of its own
+    if getattr(config.option, "loadgroup", False):
+        items.sort(key=lambda item: rank(item.nodeid))
+
+
+def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if PAGES in item.path.parents:
             item.add_marker(pytest.mark.slow)

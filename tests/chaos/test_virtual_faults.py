@@ -12,7 +12,7 @@ from tests.chaos.plot import Fault, plot_of
 from tests.chaos.run import run, summary
 
 FIRST_SEED = int(os.environ.get("CHAOS_SEED") or 1)
-RUNS = int(os.environ.get("CHAOS_RUNS") or 10)
+RUNS = int(os.environ.get("CHAOS_RUNS") or 6)
 RUNS_A_TEST = 12
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
