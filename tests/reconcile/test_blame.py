@@ -6,6 +6,8 @@ import pytest
 
 from queues.models import Placement, Quota
 from scheduler.models import ForeignPod, HealthEvent, Node, Seat
+from tenants.models import Tenant
+from tests import factories
 from tests.reconcile.world import World, nodes_in
 
 pytestmark = pytest.mark.slow
@@ -73,8 +75,21 @@ def test_pod_of_others_between_plan_and_bind_moves_the_gang(live: World) -> None
     live.until_phase(small, "running", 30)
 
 
-def test_borrowing_gang_restarts_while_its_old_pods_are_still_ending(live: World) -> None:
-    Quota.objects.filter(tenant__slug="research").update(nominal=8, borrowing_limit=8)
+@pytest.fixture
+def borrowing(world: World) -> World:
+    """research owns one node and may borrow another from vision."""
+    lender = factories.make_tenant("vision", cohort="ml")
+    quota = Quota.objects.get(tenant__slug="research")
+    Quota.objects.create(tenant=lender, flavor=quota.flavor, nominal=24)
+    Tenant.objects.filter(slug="research").update(cohort=lender.cohort)
+    Quota.objects.filter(pk=quota.pk).update(nominal=8, borrowing_limit=8)
+    world.start()
+    world.until(lambda: nodes_in() == 4)
+    return world
+
+
+def test_borrowing_gang_restarts_while_its_old_pods_are_still_ending(borrowing: World) -> None:
+    live = borrowing
     job = live.submit(
         replicas=2,
         run_seconds="forever",
