@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db.models import Max
+
 from controlplane.common import log
 from queues.models import Cluster, Flavor, Job, JobRole, Level, Placement, Queue, Quota
 from queues.models.quotas import QueueFlavor
@@ -170,7 +172,7 @@ def change_node(world: World, name: str, **changes: Any) -> None:
 def add_foreign_pod(world: World, node: str, *, gpus: int, tenant: str | None = None) -> ForeignPod:
     """A stranger's pod on a node."""
     with log.writing():
-        number = ForeignPod.objects.count()
+        number = (ForeignPod.objects.aggregate(last=Max("pk"))["last"] or 0) + 1
         pod = ForeignPod.objects.create(
             cluster=world.cluster,
             uid=f"foreign-{number}",

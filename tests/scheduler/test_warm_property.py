@@ -171,8 +171,8 @@ class Chance:
         rows.add_foreign_pod(self.world, self.node().name, gpus=1, tenant=tenant)
 
     def strangers_go(self) -> None:
-        pod = ForeignPod.objects.order_by("?").first()
-        if pod is not None:
+        if found := list(ForeignPod.objects.order_by("node", "pk")):
+            pod = self.dice.choice(found)
             with log.writing():
                 ForeignPod.objects.filter(pk=pod.pk).delete()
                 log.record(
@@ -186,7 +186,8 @@ class Chance:
         set_quotas(self.actor("admin"), queue.tenant, sent, None, self.now)
 
     def queue(self) -> None:
-        queue = Queue.objects.select_related("tenant", "cluster").order_by("?")[0]
+        queues = Queue.objects.select_related("tenant", "cluster").order_by("tenant__slug", "name")
+        queue = self.dice.choice(list(queues))
         sent = {"state": self.dice.choice(["open", "open", "held", "closed"])}
         change_queue(self.actor("admin"), queue, sent, None, self.now)
 
@@ -219,6 +220,9 @@ def test_warm_equals_cold_after_every_step_of_a_random_history(seed: int) -> Non
     chance = Chance(world, seed)
     warm = WarmSnapshot(world.cluster.pk, world.cluster.name)
     warm.refresh()
+    # Whatever chance does to queues and the cluster later on: something is placed.
+    chance.submit()
+    chance.plan()
     for _ in range(STEPS):
         chance.step()
         context = f"seed {seed}, steps {chance.done}"
