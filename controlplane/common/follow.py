@@ -1,13 +1,15 @@
 """Follow the event log: LISTEN/NOTIFY on PostgreSQL, a poll on SQLite (rule 5).
 
-The pacemaker, the cluster process, the what-if process and the web's hub each keep one follower in a thread
-of their own. `wait` never raises for a lost database: it reports what it knows and tries again, so that a
+The pacemaker, the cluster, health and what-if processes and the web's hub each keep one follower in a thread of
+their own. `wait` never raises for a lost database: it reports what it knows and tries again, so that a
 follower outlives a restart of PostgreSQL.
 """
 
+import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psycopg
@@ -19,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # SQLite has no notification: this is the poll, well under the 500 ms that rule 5 allows.
 POLL_SECONDS = 0.1
+# How long a thread waits before it looks whether it is to end; the longest that its end is waited for.
+FOLLOW_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -96,3 +100,32 @@ class LogFollower:
             )
             self._listener.execute(f"LISTEN {LOG_CHANNEL}")
         return self._listener
+
+
+async def follow_in_thread(on_growth: Callable[[int], None]) -> None:
+    """Until cancelled, a thread calls `on_growth` with the number of the newest event before, whenever the log grows.
+
+    For processes that live in an event loop; `on_growth` runs in the thread and must not raise.
+    """
+    follower, stopping = LogFollower(), threading.Event()
+    thread = threading.Thread(
+        target=_follow, args=(follower, stopping, on_growth), name="follow", daemon=True
+    )
+    thread.start()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        stopping.set()
+        follower.interrupt()
+        await asyncio.to_thread(thread.join, FOLLOW_SECONDS)
+
+
+def _follow(
+    follower: LogFollower, stopping: threading.Event, on_growth: Callable[[int], None]
+) -> None:
+    while not stopping.is_set():
+        before = follower.seq
+        if follower.wait(FOLLOW_SECONDS) and not stopping.is_set():
+            on_growth(before)
+    follower.close()
+    connection.close()

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import re
-import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from controlplane.common.alive import sign_of_life
-from controlplane.common.follow import LogFollower
+from controlplane.common.follow import follow_in_thread
 from queues.models import Cluster
 from scheduler.kube.connection import Connection
 from scheduler.kube.seen import NodeEvent, NodeSeen, PodSeen
@@ -54,7 +53,6 @@ Identity = tuple[str, object]
 GATHER_SECONDS = 0.01
 # Often enough to say every ten seconds that the cluster is looked after (tick.HEARD_SECONDS).
 LONGEST_WAIT_SECONDS = 10.0
-FOLLOW_SECONDS = 5.0
 # A process that is started again may have missed what was said meanwhile.
 EVENTS_BEFORE_SECONDS = 60.0
 XID = re.compile("xid", re.IGNORECASE)
@@ -113,7 +111,6 @@ class ClusterProcess:
         self._under_way: dict[Identity, asyncio.Task[None]] = {}
         self._skipped: dict[Identity, Result | None] = {}
         self._database = ThreadPoolExecutor(1, thread_name_prefix="database")
-        self._stopping = threading.Event()
 
     async def run(self) -> None:
         """Watch, tick and enact until cancelled. Nothing has to be undone then: all that is under
@@ -173,27 +170,14 @@ class ClusterProcess:
         self._inbox.bell.set()
 
     async def _follow_log(self) -> None:
-        """A thread waits for the log to grow, and rings."""
+        """Rings when the log has grown."""
         loop = asyncio.get_running_loop()
-        follower = LogFollower()
-        thread = threading.Thread(
-            target=self._follow, args=(follower, loop), name="follow", daemon=True
-        )
-        thread.start()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self._stopping.set()
-            follower.interrupt()
-            await asyncio.to_thread(thread.join, FOLLOW_SECONDS)
 
-    def _follow(self, follower: LogFollower, loop: asyncio.AbstractEventLoop) -> None:
-        while not self._stopping.is_set():
-            if follower.wait(FOLLOW_SECONDS) and not self._stopping.is_set():
-                with contextlib.suppress(RuntimeError):  # the loop has just closed
-                    loop.call_soon_threadsafe(self._inbox.bell.set)
-        follower.close()
-        connection.close()
+        def ring(_before: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has just closed
+                loop.call_soon_threadsafe(self._inbox.bell.set)
+
+        await follow_in_thread(ring)
 
     async def _tick_for_ever(self) -> None:
         failures = 0

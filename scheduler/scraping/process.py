@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from controlplane.common.alive import sign_of_life
-from controlplane.common.follow import LogFollower
+from controlplane.common.follow import follow_in_thread
 from controlplane.common.models import Event
 from queues.models import Attempt, Cluster, Placement
 from scheduler.kube.errors import KubeError
@@ -36,7 +35,6 @@ T = TypeVar("T")
 
 CLOSELY = timedelta(seconds=30)
 CLOSE_SECONDS = 1.0
-FOLLOW_SECONDS = 5.0
 PAUSE_SECONDS = 2.0
 # Whose logs are looked at: attempts whose GPUs have been idle for at least that long.
 QUIET_SECONDS = 60.0
@@ -94,7 +92,6 @@ class HealthProcess:
         self._ticker = HealthTicker(cluster)
         self._closely = Closely()
         self._database = ThreadPoolExecutor(1, thread_name_prefix="database")
-        self._stopping = threading.Event()
         self._seq = 0
 
     async def run(self) -> None:
@@ -188,35 +185,23 @@ class HealthProcess:
 
     async def _follow_log(self) -> None:
         loop = asyncio.get_running_loop()
-        follower = LogFollower()
-        thread = threading.Thread(
-            target=self._follow, args=(follower, loop), name="follow", daemon=True
-        )
-        thread.start()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self._stopping.set()
-            follower.interrupt()
-            await asyncio.to_thread(thread.join, FOLLOW_SECONDS)
 
-    def _follow(self, follower: LogFollower, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of its own."""
-        while not self._stopping.is_set():
-            before = follower.seq
-            if not follower.wait(FOLLOW_SECONDS) or self._stopping.is_set():
-                continue
-            try:
-                nodes = worth_a_look(self._cluster, before) if before else set()
-            except DatabaseError as error:
-                logger.warning("the event log cannot be read: %s", error)
-                connection.close()
-                continue
+        def look(before: int) -> None:
+            nodes = self._heard_of(before)
             if nodes:
                 with contextlib.suppress(RuntimeError):  # the loop has just closed
                     loop.call_soon_threadsafe(self._closely.watch, nodes, self._clock())
-        follower.close()
-        connection.close()
+
+        await follow_in_thread(look)
+
+    def _heard_of(self, before: int) -> set[str]:
+        """In the thread that follows the log."""
+        try:
+            return worth_a_look(self._cluster, before) if before else set()
+        except DatabaseError as error:
+            logger.warning("the event log cannot be read: %s", error)
+            connection.close()
+            return set()
 
     async def _in_database(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._database, work)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import signal
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.common.metrics import serve_metrics
+from controlplane.common.signals import until_stopped
 from queues.models import Cluster
 from scheduler.kube.connection import Connection
 from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
@@ -63,13 +63,7 @@ def calm_collector() -> None:
 
 async def run_until_stopped(cluster: Cluster, credentials: Credentials) -> None:
     """Run the process until a signal asks it to stop."""
-    loop = asyncio.get_running_loop()
     serve_metrics(settings.CLUSTER_METRICS)
     async with Connection(credentials, meter=metered(cluster.name)) as connection:
         process = ClusterProcess(cluster, connection, LogStore(settings.LOG_STORE))
-        running = asyncio.create_task(process.run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, running.cancel)
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.result()
+        await until_stopped(process.run())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from argparse import ArgumentParser
 from collections.abc import Collection
 from contextlib import AsyncExitStack
@@ -15,6 +14,7 @@ from typing import Any
 import aiohttp
 from django.core.management.base import BaseCommand, CommandError
 
+from controlplane.common.signals import until_stopped
 from queues.models import Cluster, Placement
 from scheduler.kube.connection import Connection
 from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
@@ -82,7 +82,6 @@ async def run_until_stopped(
     cluster: Cluster, policy: HealthPolicy, credentials: Credentials | None
 ) -> None:
     """Run the process until a signal asks it to stop."""
-    loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         kube = None
@@ -92,12 +91,7 @@ async def run_until_stopped(
         source = source_of(policy, session, kube, addresses)
         lines = LastLinesOfPods(kube) if kube is not None else LastLines()
         process = HealthProcess(cluster, source, refresh=addresses.refresh, last_lines=lines)
-        running = asyncio.create_task(process.run())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, running.cancel)
-        await asyncio.wait([running])
-        if not running.cancelled():
-            running.result()
+        await until_stopped(process.run())
 
 
 def source_of(
