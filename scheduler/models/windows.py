@@ -42,6 +42,7 @@ class MaintenanceWindow(models.Model):
     nodes: {"names", "domains": [{"level", "name"}], "labels", "flavor"} (`maintenance.selection`). latest_at: when jobs
     leave anyway; as a moment of the first occurrence, and at the same distance from the start of every later one.
     admits: {"tenants", "queues", "jobs"} of a reservation; all empty keeps the nodes as spares for swaps.
+    exceptions: {start by the rule: {"starts_at", "ends_at" (None: skipped), "reason", "by", "since"}}, times as RFC 3339.
     """
 
     title = models.CharField(max_length=200)
@@ -57,6 +58,7 @@ class MaintenanceWindow(models.Model):
     latest_at = models.DateTimeField(null=True, blank=True)
     notice_minutes = models.PositiveIntegerField(default=60)
     admits = models.JSONField(default=dict, blank=True)
+    exceptions = models.JSONField(default=dict, db_default={}, blank=True)
     version = models.PositiveIntegerField(default=1)
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField()
@@ -101,6 +103,7 @@ class Occurrence(models.Model):
 
     latest_at None: jobs are never made to leave. expected_empty_at is reckoned while draining; empty_at is when the
     last job had left. checks: {node: what keeps it from coming back}. held: {node: how it was before}.
+    told: ids of the jobs whose owners were told ahead.
     """
 
     # States in which the nodes are somebody's business already.
@@ -125,6 +128,7 @@ class Occurrence(models.Model):
     over_at = models.DateTimeField(null=True, blank=True)
     checks = models.JSONField(default=dict, blank=True)
     held = models.JSONField(default=dict, blank=True)
+    told = models.JSONField(default=list, db_default=[], blank=True)
 
     class Meta:
         ordering = ["starts_at"]
