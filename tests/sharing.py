@@ -17,22 +17,39 @@ SHARE_THE_DEMO = (
 )
 
 
-# Units that take long begin first: one that begins last keeps one worker busy while the other has nothing left.
-LONG = (
+# Two heaps for two cores: units that mostly wait (for pods, browsers, processes) and units that mostly compute. The
+# first worker takes from the one end of the list, the others from the other, so that one unit of each kind runs at a
+# time and neither core is idle; long units first, the many short ones in the middle fill up what is left.
+WAITING = (
     *SHARE_THE_DEMO,
     "tests/e2e/",
+    "tests/health/",
+    "tests/windows/",
+    "tests/live/",
+    "tests/reconcile/",
+    "tests/simcluster/test_kubectl.py",
+)
+COMPUTING = (
     "tests/chaos/",
     "tests/replay/",
     "tests/pages/test_screens.py",
     "tests/house/test_migrations.py",
-    "tests/reconcile/",
+    "tests/core/",
+    "tests/queues/test_contract_fuzz.py",
+    "tests/scheduler/",
     "tests/simcluster/",
 )
 
 
 def rank(nodeid: str) -> int:
-    """The place of a test in the order in which units begin: long ones first, else as they come."""
-    return next((n for n, prefix in enumerate(LONG) if nodeid.startswith(prefix)), len(LONG))
+    """The place of a test in the list: waiting units from the front, computing ones from the back, others between."""
+    front = next((n for n, prefix in enumerate(WAITING) if nodeid.startswith(prefix)), None)
+    if front is not None:
+        return front
+    back = next(
+        (n for n, prefix in enumerate(COMPUTING) if nodeid.startswith(prefix)), len(COMPUTING)
+    )
+    return len(WAITING) + len(COMPUTING) - back
 
 
 class ByFileAndDemo(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
@@ -41,6 +58,11 @@ class ByFileAndDemo(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no 
     def __init__(self, config: Any, log: Any = None) -> None:
         config.option.loadscopereorder = False  # tests/conftest.py has put them in order
         super().__init__(config, log)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if node.gateway.id != "gw0":
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
