@@ -103,6 +103,11 @@ urlpatterns = [
     path("attempts/me/checkpoint/", attempts.Checkpoint.as_view(), name="api-my-checkpoint"),
     path("attempts/me/notice/", attempts.NoticeDoor.as_view(), name="api-my-notice"),
     path("attempts/me/report/", attempts.NodeReportDoor.as_view(), name="api-my-report"),
+    path(
+        "maintenance-windows/<int:window>/occurrences/<str:at>/",
+        windows.OneOccurrence.as_view(),
+        name="api-occurrence",
+    ),
     path("calendar.ics", windows.Calendar.as_view(), name="api-calendar"),
     path("me/calendar/", windows.CalendarAddress.as_view(), name="api-my-calendar"),
     path(

@@ -73,9 +73,31 @@ class WindowSent(WindowChanges):
     nodes = NodeSelectorShape()
 
 
+class OccurrenceChanges(Shape):
+    """One time of a series. A start alone keeps the length, an end alone the start; null is as not sent."""
+
+    skipped = serializers.BooleanField(required=False)
+    starts_at = serializers.DateTimeField(required=False, allow_null=True)
+    ends_at = serializers.DateTimeField(required=False, allow_null=True)
+    reason = serializers.CharField(max_length=1000, required=False)
+
+
+class ExceptionAnswer(Shape):
+    """A time that differs from the rule's: moved, or (`starts_at` null) skipped."""
+
+    occurrence = serializers.DateTimeField(help_text="When the rule has it.")
+    starts_at = serializers.DateTimeField(allow_null=True)
+    ends_at = serializers.DateTimeField(allow_null=True)
+    reason = serializers.CharField()
+    by = serializers.CharField()
+    since = serializers.DateTimeField()
+
+
 class OccurrenceAnswer(Shape):
     """One time that a window happens. `checks`: what keeps nodes from coming back."""
 
+    occurrence = serializers.DateTimeField(help_text="When the rule has it: its name in addresses.")
+    moved = serializers.BooleanField()
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     state = serializers.ChoiceField(choices=STATES)
@@ -109,6 +131,7 @@ class WindowAnswer(Shape):
     latest_at = serializers.DateTimeField(allow_null=True)
     notice_minutes = serializers.IntegerField()
     admits = AdmitsAnswer()
+    exceptions = ExceptionAnswer(many=True)
     by = serializers.CharField()
     created_at = serializers.DateTimeField()
     changed_by = serializers.CharField()

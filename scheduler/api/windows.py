@@ -1,6 +1,7 @@
 """Maintenance windows and reservations over REST: everyone who is signed in sees them, operators make them."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -18,6 +19,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.common.errors import NotVisibleError
 from controlplane.common.idempotency import idempotent
 from controlplane.common.parsers import json_object
 from controlplane.common.preconditions import wanted_version
@@ -32,6 +34,7 @@ from scheduler.selectors.windows import (
 )
 from scheduler.services.departures import outlook_answer
 from scheduler.services.proposals import propose
+from scheduler.services.window_exceptions import change_occurrence
 from scheduler.services.windows import (
     cancel_window,
     change_window,
@@ -51,6 +54,9 @@ PLAN_ID = OpenApiParameter(
     "plan_id",
     str,
     description="Of the preview that this is to hold to; 409 when it no longer does.",
+)
+AT = OpenApiParameter(
+    "at", str, OpenApiParameter.PATH, description="`occurrence` of the answer's `occurrences`."
 )
 PREVIEW = OpenApiParameter("preview", bool, description="Say what would happen, and store nothing.")
 
@@ -183,6 +189,54 @@ class FinishWindow(Door):
         actor = self.actor()
         only_field(request, "reason", LONGEST_REASON)
         return versioned(one(actor, finish_window(actor, window, None, timezone.now())))
+
+
+class OneOccurrence(Door):
+    """One time of a recurring window, named by when the rule has it."""
+
+    required_scopes = SCOPES
+    serializer_class = shapes.WindowAnswer
+
+    @extend_schema(
+        operation_id="maintenance_windows_occurrence_change",
+        parameters=[IF_MATCH, AT],
+        request=shapes.OccurrenceChanges,
+        responses={
+            200: shapes.WindowAnswer,
+            409: ProblemShape,
+            412: ProblemShape,
+            422: ProblemShape,
+            428: ProblemShape,
+        },
+    )
+    def patch(self, request: Request, window: int, at: str) -> Response:
+        """Operators: skip it, move it, or (`skipped: false` alone) let it be as the rule says again."""
+        return self._changed(request, window, at, json_object(request))
+
+    @extend_schema(
+        operation_id="maintenance_windows_occurrence_skip",
+        parameters=[IF_MATCH, AT],
+        responses={200: shapes.WindowAnswer, 409: ProblemShape, 412: ProblemShape},
+    )
+    def delete(self, request: Request, window: int, at: str) -> Response:
+        """Operators: it does not take place; the others of the series do."""
+        return self._changed(request, window, at, {"skipped": True})
+
+    def _changed(self, request: Request, window: int, at: str, sent: Json) -> Response:
+        actor, version, now = self.actor(), wanted_version(request), timezone.now()
+        row = change_occurrence(actor, window, occurrence_in(at), sent, version, now)
+        return versioned(one(actor, row))
+
+
+def occurrence_in(text: str) -> datetime:
+    """The start by the rule that an address names, as in answers or as 20270112T010000Z. Raises NotVisibleError."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise NotVisibleError(_("The window has no occurrence that begins then by its rule."))
+    return at
 
 
 class Propose(Door):

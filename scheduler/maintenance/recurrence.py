@@ -2,11 +2,13 @@
 
 A start that the clocks skip (spring) happens when it would have by the old offset; one that they repeat (autumn)
 happens the first time, as RFC 5545 section 3.3.5 says. An occurrence is as long as the first one, in real seconds.
+One of them may be skipped or moved (EXDATE and RECURRENCE-ID there): it still counts for COUNT.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from heapq import merge
 from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -37,25 +39,44 @@ class RecurrenceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """[starts_at, ends_at) in UTC."""
+    """[starts_at, ends_at) in UTC. moved_from: when it would begin by the rule, where it was moved."""
 
     starts_at: datetime
     ends_at: datetime
+    moved_from: datetime | None = None
+
+    @property
+    def by_rule(self) -> datetime:
+        """When it begins by the rule: what it is known by, wherever it was moved."""
+        return self.moved_from or self.starts_at
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """The first occurrence, and by which rule it comes again; an empty rule: never."""
+    """The first occurrence, and by which rule it comes again; an empty rule: never.
+
+    exceptions: by its start by the rule, where an occurrence was moved to; None where it is skipped.
+    """
 
     first: Span
     zone: ZoneInfo
     rule: str = ""
+    exceptions: Mapping[datetime, Span | None] = field(default_factory=dict)
 
     def spans(self, after: datetime, before: datetime) -> Iterator[Span]:
         """Occurrences that end after `after` and start before `before`, in order."""
-        for span in takewhile(lambda span: span.starts_at < before, self._spans(after)):
+        by_rule = (span for span in self._spans(after) if span.starts_at not in self.exceptions)
+        moved = sorted(filter(None, self.exceptions.values()), key=_start)
+        both = merge(by_rule, moved, key=_start)
+        for span in takewhile(lambda span: span.starts_at < before, both):
             if span.ends_at > after:
                 yield span
+
+    def by_rule(self, at: datetime) -> Span | None:
+        """The occurrence that begins at `at` by the rule, exceptions or not; None where none does."""
+        moment = timedelta(seconds=1)
+        plain = Recurrence(self.first, self.zone, self.rule)
+        return next((s for s in plain.spans(at, at + moment) if s.starts_at == at), None)
 
     def _spans(self, after: datetime) -> Iterator[Span]:
         if not self.rule:
@@ -67,6 +88,10 @@ class Recurrence:
         for wall in _parsed(self.rule, first, self.zone).xafter(since, inc=True):
             starts_at = wall.replace(tzinfo=self.zone).astimezone(UTC)
             yield Span(starts_at, starts_at + length)
+
+
+def _start(span: Span) -> datetime:
+    return span.starts_at
 
 
 def zone_of(name: str) -> ZoneInfo:

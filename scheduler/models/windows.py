@@ -42,7 +42,7 @@ class MaintenanceWindow(models.Model):
     nodes: {"names", "domains": [{"level", "name"}], "labels", "flavor"} (`maintenance.selection`). latest_at: when jobs
     leave anyway; as a moment of the first occurrence, and at the same distance from the start of every later one.
     admits: {"tenants", "queues", "jobs"} of a reservation; all empty keeps the nodes as spares for swaps.
-    exceptions: {start by the rule: {"starts_at", "ends_at" (None: skipped), "reason", "by", "since"}}, times as RFC 3339.
+    exceptions: {start by the rule: {"starts_at", "ends_at" (None: skipped), "reason", "by", "since"}}, as RFC 3339.
     """
 
     title = models.CharField(max_length=200)

@@ -67,8 +67,24 @@ def windows_in_force(cluster: Cluster) -> QuerySet[MaintenanceWindow]:
 
 
 def recurrence_of(row: MaintenanceWindow) -> Recurrence:
-    """When a window happens."""
-    return Recurrence(Span(row.starts_at, row.ends_at), ZoneInfo(row.time_zone), row.rrule)
+    """When a window happens, its exceptions kept."""
+    return Recurrence(
+        Span(row.starts_at, row.ends_at), ZoneInfo(row.time_zone), row.rrule, exceptions_of(row)
+    )
+
+
+def exceptions_of(row: MaintenanceWindow) -> dict[datetime, Span | None]:
+    """Where single occurrences were moved to, by their start by the rule; None: skipped."""
+    found: dict[datetime, Span | None] = {}
+    for key, what in (row.exceptions or {}).items():
+        at = datetime.fromisoformat(key)
+        starts, ends = what.get("starts_at"), what.get("ends_at")
+        found[at] = (
+            Span(datetime.fromisoformat(starts), datetime.fromisoformat(ends), at)
+            if starts and ends
+            else None
+        )
+    return found
 
 
 def spans_of(row: MaintenanceWindow, after: datetime, before: datetime) -> list[Span]:
@@ -177,6 +193,9 @@ def _answer(row: MaintenanceWindow, seen: "_Seen") -> Json:
         "latest_at": time_text(row.latest_at),
         "notice_minutes": row.notice_minutes,
         "admits": seen.of(row.admits or {}),
+        "exceptions": [
+            {"occurrence": key, **row.exceptions[key]} for key in sorted(row.exceptions or {})
+        ],
         "by": row.created_by,
         "created_at": time_text(row.created_at),
         "changed_by": row.changed_by,
@@ -186,9 +205,11 @@ def _answer(row: MaintenanceWindow, seen: "_Seen") -> Json:
     }
 
 
-def occurrence_answer(each: Occurrence) -> Json:
-    """One occurrence and how far it is."""
+def occurrence_answer(each: Occurrence, by_rule: datetime) -> Json:
+    """One occurrence and how far it is. by_rule: its start by the rule, by which it is known."""
     return {
+        "occurrence": time_text(by_rule),
+        "moved": by_rule != each.starts_at,
         "starts_at": time_text(each.starts_at),
         "ends_at": time_text(each.ends_at),
         "state": each.state,
@@ -229,7 +250,13 @@ def _occurrences(
     shown |= {each.starts_at: each for each in stored if each.state not in ENDED}
     over = [each for each in stored if each.state in ENDED]
     shown |= {each.starts_at: each for each in over[-1:]}
-    return [occurrence_answer(shown[at]) for at in sorted(shown)]
+    moved = moved_from(row)
+    return [occurrence_answer(shown[at], moved.get(at, at)) for at in sorted(shown)]
+
+
+def moved_from(row: MaintenanceWindow) -> dict[datetime, datetime]:
+    """Starts of occurrences that were moved → their starts by the rule."""
+    return {span.starts_at: at for at, span in exceptions_of(row).items() if span is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,29 +320,46 @@ def calendar_of(actor: Actor, cluster: str, address: str, now: datetime) -> str:
 def _calendar_events(
     row: MaintenanceWindow, stored: Sequence[Occurrence], address: str, now: datetime
 ) -> list[CalendarEvent]:
-    """Those that the rule says, with the times and states of those that have rows."""
-    spans = {span.starts_at: span for span in spans_of(row, now - FEED_PAST, now + HORIZON)}
-    states = {each.starts_at: each.state for each in stored}
-    for each in stored:
-        if each.ends_at > now - FEED_PAST:
-            spans[each.starts_at] = Span(each.starts_at, each.ends_at)
-    cancelled = OccurrenceState.CANCELLED
+    """One for each start by the rule, which stays its name wherever it is moved; what is off is said to be."""
+    told = _told_spans(row, stored, now)
+    off_from = row.cancelled_at
     return [
         CalendarEvent(
             uid=f"window-{row.pk}-{at:%Y%m%dT%H%M%SZ}@muster",
-            starts_at=at,
-            ends_at=spans[at].ends_at,
+            starts_at=span.starts_at,
+            ends_at=span.ends_at,
             summary=row.title,
             description=_description(row),
             location=row.cluster.name,
             changed_at=row.cancelled_at or row.changed_at,
             sequence=row.version - 1,
-            cancelled=states.get(at) == cancelled
-            or (row.cancelled_at is not None and at >= row.cancelled_at),
-            url=f"{address}?window={row.pk}",
+            cancelled=off or (off_from is not None and span.starts_at >= off_from),
+            url=f"{address}{row.pk}/",
         )
-        for at in sorted(spans)
+        for at, (span, off) in sorted(told.items())
     ]
+
+
+def _told_spans(
+    row: MaintenanceWindow, stored: Sequence[Occurrence], now: datetime
+) -> dict[datetime, tuple[Span, bool]]:
+    """By start by the rule: when it is, and whether it is off. Rows know better what has happened."""
+    since, until = now - FEED_PAST, now + HORIZON
+    found = {span.by_rule: (span, False) for span in spans_of(row, since, until)}
+    recurrence = recurrence_of(row)
+    for at, moved in recurrence.exceptions.items():
+        skipped = recurrence.by_rule(at) if moved is None else None
+        if skipped is not None and since < skipped.ends_at and at < until:
+            found[at] = (skipped, True)
+    moved_here = moved_from(row)
+    for each in stored:
+        at = moved_here.get(each.starts_at, each.starts_at)
+        stands = found[at][0].starts_at == each.starts_at if at in found else each.ends_at > since
+        skips = at in found and found[at][1]
+        if stands and not skips:
+            span = Span(each.starts_at, each.ends_at, moved_here.get(each.starts_at))
+            found[at] = (span, each.state == OccurrenceState.CANCELLED)
+    return found
 
 
 def _description(row: MaintenanceWindow) -> str:

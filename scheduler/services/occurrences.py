@@ -42,7 +42,7 @@ from scheduler.services.drains import tick_drains
 from scheduler.services.driver_upgrades import hold_upgrades, release_upgrades
 from scheduler.services.evictions import order_eviction
 from scheduler.services.node_checks import failing_checks, looks_before
-from scheduler.services.window_notices import post_notices
+from scheduler.services.window_notices import post_notices, to_be_told
 from scheduler.services.windows import (
     cordon_key,
     ordered_by,
@@ -71,18 +71,23 @@ def tick_windows(cluster: Cluster, now: datetime, hold: Hold = nobody_else) -> N
 
 @dataclass(slots=True)
 class WindowTicker:
-    """Remembers when there is something to do next: calling it each second costs nothing meanwhile.
+    """Remembers when there is something to do next: calling it in every tick of a burst costs nothing.
 
-    changed: whether the log has told of anything; then it looks at once.
+    changed: whether the log has told of anything since the last call; then it looks within a second.
     """
 
     cluster: Cluster
     _again_at: datetime | None = field(default=None)
+    _soon_at: datetime | None = field(default=None)
+    _upgrades_at: datetime | None = field(default=None)
+    _news: bool = field(default=False)
 
     def tick(self, now: datetime, hold: Hold = nobody_else, *, changed: bool = True) -> None:
         """One pass, if it is time for one."""
-        if not changed and self._again_at is not None and now < self._again_at:
+        self._news = self._news or changed
+        if not _is_time(self._again_at, now) and not (self._news and _is_time(self._soon_at, now)):
             return
+        self._news = False
         busy = tick_drains(self.cluster, now, hold)
         late: list[tuple[str, int]] = []
         for each in _due(self.cluster, now):
@@ -91,8 +96,15 @@ class WindowTicker:
             late += scene.late()
             busy = busy or scene.is_busy
         settle_alerts("window_late", self.cluster, _late_facts(self.cluster, late), now)
-        hold_upgrades(self.cluster, now, hold)
+        if _is_time(self._upgrades_at, now):
+            hold_upgrades(self.cluster, now, hold)
+            self._upgrades_at = now + LATER
+        self._soon_at = now + SOON
         self._again_at = now + (SOON if busy else LATER)
+
+
+def _is_time(at: datetime | None, now: datetime) -> bool:
+    return at is None or now >= at
 
 
 def _due(cluster: Cluster, now: datetime) -> list[Occurrence]:
@@ -212,8 +224,9 @@ class _Scene:
                 return False
             for name, value in changes.items():
                 setattr(each, name, value)
-            if state is State.NOTICED:
-                post_notices(each, self._found(), self.now)
+            if state is State.NOTICED or (state is State.DRAINING and each.window.notice_minutes):
+                # One whose jobs have to be told to leave before they were to be told of it: now at the latest.
+                post_notices(each, to_be_told(each, self._found()), self.now)
             if state is State.CHECKING:
                 withdraw_orders(each, "the window is over", self.now)
             if state is State.OVER:
@@ -225,12 +238,22 @@ class _Scene:
     def _work(self) -> None:
         """What the state asks for again and again."""
         match self.each.state:
+            case OccurrenceState.NOTICED:
+                self._tell_others()
             case OccurrenceState.DRAINING:
                 self._drain()
             case OccurrenceState.OPEN:
                 self._keep_open()
             case OccurrenceState.CHECKING:
                 self._check()
+
+    def _tell_others(self) -> None:
+        """Jobs that have been placed across it since it was announced."""
+        others = to_be_told(self.each, self._found())
+        if others:
+            with log.writing():
+                self.hold()
+                post_notices(self.each, others, self.now)
 
     def _drain(self) -> None:
         pairs = [(leaver, self._departure(leaver)) for leaver in self._found()]

@@ -21,6 +21,7 @@ from controlplane.common.errors import (
     StaleError,
 )
 from queues.models import Cluster
+from queues.selectors.answers import time_text
 from scheduler.maintenance.life import Runner, departure
 from scheduler.maintenance.recurrence import Span
 from scheduler.maintenance.selection import selector_of
@@ -39,6 +40,7 @@ from scheduler.selectors.windows import (
     HORIZON,
     latest_of,
     node_looks,
+    recurrence_of,
     spans_of,
     windows_visible_to,
 )
@@ -46,6 +48,7 @@ from scheduler.services.cordons import lift_cordons
 from scheduler.services.departures import Outlook, leavers, outlook, plan_changed
 from scheduler.services.evictions import withdraw_eviction
 from scheduler.services.window_fields import SENT, WindowFields, fields_of, read_window
+from scheduler.services.window_notices import post_called_off
 from tenants.access import Actor, Right, require
 from tenants.services.audit import Change, write_audit
 
@@ -99,7 +102,7 @@ def change_window(
     """
     require(actor, Right.OPERATE_WINDOWS)
     with log.writing():
-        row = _locked(window_id, version)
+        row = locked_window(window_id, version)
         if "cluster" in sent and sent["cluster"] != row.cluster.name:
             raise _invalid("/cluster", "fixed", _("cannot be changed: make another window"))
         before = fields_of(row)
@@ -110,10 +113,11 @@ def change_window(
             setattr(row, name, getattr(after, name))
         row.version += 1
         row.changed_by, row.changed_at = actor.name, now
-        row.save()
         if _times(after) != _times(before):
             # A time that was given up may be wanted again.
             row.occurrences.filter(state=OccurrenceState.CANCELLED, starts_at__gt=now).delete()
+            _forget_strays(row)
+        row.save()
         sync_occurrences(row, now)
         _note(actor, row, "window.changed", before, after, now)
     return row
@@ -125,7 +129,7 @@ def cancel_window(
     """No more of it: what drains goes back to work, what is open is checked and comes back."""
     require(actor, Right.OPERATE_WINDOWS)
     with log.writing():
-        row = _locked(window_id, version)
+        row = locked_window(window_id, version)
         row.cancelled_by, row.cancelled_at = actor.name, now
         row.version += 1
         row.save(update_fields=["cancelled_by", "cancelled_at", "version"])
@@ -144,7 +148,7 @@ def finish_window(
     """
     require(actor, Right.OPERATE_WINDOWS)
     with log.writing():
-        row = _locked(window_id, version)
+        row = locked_window(window_id, version)
         going = _live(row).exclude(state__in=[*BEFORE_DRAINING, OccurrenceState.CHECKING])
         each = going.order_by("starts_at").first()
         if each is None:
@@ -169,17 +173,23 @@ def cordon_key(each: Occurrence) -> str:
     return f"{each.window_id}@{each.starts_at:%Y%m%dT%H%M%SZ}"
 
 
-def sync_occurrences(row: MaintenanceWindow, now: datetime) -> None:
-    """Rows for the occurrences ahead as the window now says. One that drains or is open keeps its nodes."""
+def sync_occurrences(
+    row: MaintenanceWindow, now: datetime, given_up: Mapping[datetime, Span | None] | None = None
+) -> None:
+    """Rows for the occurrences ahead as the window now says. One that drains or is open keeps its nodes.
+
+    given_up: starts that were given up → what is in their place, for those who had been told; elsewhere the next time.
+    """
     wanted = {span.starts_at: span for span in _ahead(row, now)}
     known = {each.starts_at: each for each in row.occurrences.all()}
+    following = next((span for at, span in sorted(wanted.items()) if at >= now), None)
     for at, each in known.items():
         if each.state in ENDED or at in wanted:
             continue
         if each.state == OccurrenceState.PLANNED:
             each.delete()
         elif each.ends_at > now:
-            _call_off(each, now)
+            _call_off(each, now, (given_up or {}).get(at, following))
     for at, span in wanted.items():
         if at not in known:
             row.occurrences.create(
@@ -189,6 +199,14 @@ def sync_occurrences(row: MaintenanceWindow, now: datetime) -> None:
             row.occurrences.filter(starts_at=at).update(
                 ends_at=span.ends_at, latest_at=latest_of(row, span)
             )
+
+
+def _forget_strays(row: MaintenanceWindow) -> None:
+    """Drop exceptions of times that the rule no longer has. Saves nothing."""
+    recurrence = recurrence_of(row)
+    kept = recurrence.exceptions if row.rrule else ()
+    held = {time_text(at) for at in kept if recurrence.by_rule(at) is not None}
+    row.exceptions = {key: what for key, what in row.exceptions.items() if key in held}
 
 
 def _times(fields: WindowFields) -> tuple[object, ...]:
@@ -201,8 +219,11 @@ def _ahead(row: MaintenanceWindow, now: datetime) -> Iterable[Span]:
     return near if len(near) >= LEAST_AHEAD else islice(spans, LEAST_AHEAD)
 
 
-def _call_off(each: Occurrence, now: datetime) -> None:
-    """It ends now: before its start as if it had never been, afterwards as if its time were over."""
+def _call_off(each: Occurrence, now: datetime, instead: Span | None = None) -> None:
+    """It ends now: before its start as if it had never been, afterwards as if its time were over.
+
+    instead: when it is now, for those who had been told.
+    """
     withdraw_orders(each, "the window was called off", now)
     if each.state == OccurrenceState.OPEN:
         Occurrence.objects.filter(pk=each.pk).update(
@@ -220,6 +241,7 @@ def _call_off(each: Occurrence, now: datetime) -> None:
         reason="the window was called off",
     )
     Occurrence.objects.filter(pk=each.pk).update(state=OccurrenceState.CANCELLED, over_at=now)
+    post_called_off(each, instead, now)
 
 
 def withdraw_orders(each: Occurrence, message: str, now: datetime) -> None:
@@ -274,7 +296,8 @@ def _check_plan(plan_id: str | None, found: Outlook) -> None:
         raise plan_changed(found)
 
 
-def _locked(window_id: int, version: int | None) -> MaintenanceWindow:
+def locked_window(window_id: int, version: int | None) -> MaintenanceWindow:
+    """The row, locked. Raises NotVisibleError, StaleError, and ConflictError for one that was cancelled."""
     row = (
         MaintenanceWindow.objects.select_for_update(of=("self",))
         .select_related("cluster")

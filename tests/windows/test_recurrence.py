@@ -132,3 +132,19 @@ def test_an_unknown_zone_is_named(name: str) -> None:
     with pytest.raises(RecurrenceError) as refused:
         zone_of(name)
     assert refused.value.code == "unknown_zone"
+
+
+def test_one_time_can_be_skipped_or_moved_and_still_counts() -> None:
+    first = Span(datetime(2027, 1, 5, 2, tzinfo=UTC), datetime(2027, 1, 5, 4, tzinfo=UTC))
+    second, third = (first.starts_at + timedelta(days=7 * n) for n in (1, 2))
+    moved = Span(third + timedelta(days=10), third + timedelta(days=10, hours=1), third)
+    rule = "FREQ=WEEKLY;COUNT=4"
+    series = Recurrence(first, ZoneInfo("UTC"), rule, {second: None, third: moved})
+    spans = list(series.spans(first.starts_at, first.starts_at + timedelta(days=90)))
+    fourth = first.starts_at + timedelta(days=21)
+    assert [span.starts_at for span in spans] == [first.starts_at, fourth, moved.starts_at]
+    assert [span.by_rule for span in spans] == [first.starts_at, fourth, third]
+    late = list(series.spans(fourth + timedelta(hours=3), first.starts_at + timedelta(days=90)))
+    assert late == [moved]
+    assert series.by_rule(second) == Span(second, second + timedelta(hours=2))
+    assert series.by_rule(second + timedelta(hours=1)) is None
