@@ -216,6 +216,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PARSER_CLASSES": ["controlplane.common.parsers.LimitedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "controlplane.common.pagination.SeekPagination",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS is 405 with Allow; what fields there are says the schema
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_THROTTLE_CLASSES": ["tenants.throttling.TokenRateThrottle"],
     "EXCEPTION_HANDLER": "controlplane.common.problems.problem_response",

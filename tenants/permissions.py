@@ -37,7 +37,8 @@ class HasScope(BasePermission):
         """True, or an exception that says what is missing."""
         if not isinstance(request.user, User):
             raise NotAuthenticated
-        if not hasattr(view, (request.method or "").lower()):
+        method = (request.method or "").lower()
+        if method not in view.http_method_names or not hasattr(view, method):
             return True  # the answer is 405
         wanted = scopes_for(view, request.method or "GET")
         granted = actor_of(request).scopes

@@ -7,12 +7,14 @@ or removed meanwhile neither repeat nor hide others. A view names its `seek_orde
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import Model, Q, QuerySet
+from django.core.validators import ProhibitNullCharactersValidator
+from django.db.models import Field, Model, Q, QuerySet
+from django.db.models.constants import LOOKUP_SEP
 from django.utils.translation import gettext as _
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
@@ -27,10 +29,13 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 DEFAULT_ORDER = ("-pk",)
+_ON = frozenset({"1", "true", "yes", "on"})
+_OFF = frozenset({"", "0", "false", "no", "off"})
 
 
 class SeekPagination(BasePagination):
-    """Keyset pages. Fields in `view.seek_order` are columns of the model that are never null."""
+    """Keyset pages. Fields in `view.seek_order` are columns that are never null, of the model or of a row
+    that it refers to (`node__name`)."""
 
     def __init__(self) -> None:
         self._next: str | None = None
@@ -98,6 +103,25 @@ def query_error(name: str, code: str, message: str) -> InvalidError:
     return InvalidError(f"?{name}: {message}", errors=(FieldError(f"?{name}", code, message),))
 
 
+def read_flag(query: Mapping[str, str], name: str) -> bool:
+    """A query parameter that is on or off, off unless sent. Raises InvalidError for other words."""
+    sent = query.get(name, "").lower()
+    if sent in _ON:
+        return True
+    if sent in _OFF:
+        return False
+    raise query_error(name, "invalid", _("must be true or false"))
+
+
+def read_choice(query: Mapping[str, str], name: str, choices: Collection[str]) -> str:
+    """A query parameter that is one of `choices`, "" unless sent. Raises InvalidError for others."""
+    sent = query.get(name, "")
+    if sent and sent not in choices:
+        message = _("must be one of {options}").format(options=", ".join(choices))
+        raise query_error(name, "not_a_choice", message)
+    return sent
+
+
 def read_limit(sent: str | None) -> int:
     """How many rows are asked for, at most MAX_LIMIT. Raises InvalidError for less than 1."""
     if sent is None or sent == "":
@@ -115,7 +139,10 @@ def _encode(row: Model, order: Sequence[str]) -> str:
 
 def _value(row: Model, name: str) -> Any:
     """A column's value; microseconds, which DjangoJSONEncoder would cut to milliseconds, are kept."""
-    value = row.serializable_value(name)
+    *relations, column = name.split(LOOKUP_SEP)
+    for relation in relations:
+        row = getattr(row, relation)
+    value = row.serializable_value(column)
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
@@ -143,13 +170,23 @@ def _after(model: type[Model], order: Sequence[str], values: Sequence[Any]) -> Q
 
 
 def _typed(model: type[Model], name: str, sent: Any) -> Any:
-    field = model._meta.pk if name == "pk" else model._meta.get_field(name)
+    field = _column(model, name)
     try:
-        value = field.to_python(sent)  # type: ignore[union-attr]
-        field.run_validators(value)  # type: ignore[union-attr]
+        value = field.to_python(sent)
+        field.run_validators(value)
+        ProhibitNullCharactersValidator()(value)
     except (ValidationError, ValueError, TypeError, OverflowError):
         raise query_error("cursor", "invalid", _("is not a cursor of this list")) from None
     return value
+
+
+def _column(model: type[Model], name: str) -> "Field[Any, Any]":
+    *relations, last = name.split(LOOKUP_SEP)
+    for relation in relations:
+        found = model._meta.get_field(relation).related_model
+        assert isinstance(found, type)
+        model = found
+    return model._meta.pk if last == "pk" else model._meta.get_field(last)  # type: ignore[return-value]
 
 
 def _url(request: Request, cursor: str) -> str:

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from controlplane.common.errors import FieldError, InvalidError, NotVisibleError
 from controlplane.common.idempotency import idempotent
-from controlplane.common.pagination import query_error
+from controlplane.common.pagination import query_error, read_choice
 from controlplane.common.parsers import json_object
 from queues.api.doors import IDEMPOTENCY_KEY, Door, only_field
 from queues.api.shapes import ProblemShape
@@ -108,6 +108,7 @@ def _wanted(request: Request, rows: QuerySet[Alert]) -> QuerySet[Alert]:
         if state not in STATES:
             raise query_error("state", "invalid", _("is no state of an alert"))
         rows = rows.filter(state__in=UNRESOLVED if state == "unresolved" else [state])
+    read_choice(sent, "severity", list(Severity))
     columns = {
         "severity": "severity",
         "kind": "kind",

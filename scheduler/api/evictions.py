@@ -5,6 +5,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.common.pagination import read_choice, read_flag
 from queues.api.doors import Door
 from queues.selectors.jobs import jobs_visible_to
 from scheduler.api.plan_shapes import EvictionAnswer
@@ -12,8 +13,6 @@ from scheduler.models import Eviction, EvictionRule
 from scheduler.selectors.evictions import eviction_answers, evictions_visible_to
 from tenants.access import Actor
 from tenants.selectors import tenants_visible_to
-
-OPEN_WORDS = frozenset({"true", "1"})
 
 
 class Evictions(Door):
@@ -46,7 +45,7 @@ def _wanted(actor: Actor, request: Request) -> QuerySet[Eviction]:
     rows, sent = evictions_visible_to(actor), request.query_params
     if cluster := sent.get("cluster"):
         rows = rows.filter(cluster__name=cluster)
-    if rule := sent.get("rule"):
+    if rule := read_choice(sent, "rule", EvictionRule.values):
         rows = rows.filter(rule=rule)
     if tenant := sent.get("tenant"):
         seen = tenants_visible_to(actor).filter(slug=tenant)
@@ -54,6 +53,6 @@ def _wanted(actor: Actor, request: Request) -> QuerySet[Eviction]:
     if job := sent.get("job"):
         jobs = jobs_visible_to(actor).filter(pk=job)
         rows = rows.filter(Q(attempt__job__in=jobs) | Q(preemptor__in=jobs))
-    if sent.get("open", "").lower() in OPEN_WORDS:
+    if read_flag(sent, "open"):
         rows = rows.filter(Eviction.OPEN)
     return rows

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.common.errors import UnavailableError
-from controlplane.common.pagination import query_error
+from controlplane.common.pagination import query_error, read_flag
 from queues.api.doors import Door
 from queues.api.shapes import ProblemShape
 from queues.selectors.jobs import job_of
@@ -55,7 +55,7 @@ class JobLog(Door):
             attempt=_whole(request, "attempt"),
         )
         cursor = _whole(request, "cursor") or 0
-        if sent.get("follow", "") in {"1", "true", "yes"}:
+        if read_flag(sent, "follow"):
             return _following(source, cursor)
         page = read_page(source, cursor)
         return Response(

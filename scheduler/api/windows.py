@@ -21,6 +21,7 @@ from rest_framework.response import Response
 
 from controlplane.common.errors import NotVisibleError
 from controlplane.common.idempotency import idempotent
+from controlplane.common.pagination import read_choice, read_flag
 from controlplane.common.parsers import json_object
 from controlplane.common.preconditions import wanted_version
 from queues.api.doors import IDEMPOTENCY_KEY, IF_MATCH, Door, only_field, versioned
@@ -62,8 +63,8 @@ PREVIEW = OpenApiParameter("preview", bool, description="Say what would happen, 
 
 
 def is_preview(request: Request) -> bool:
-    """Whether `?preview=1` was sent."""
-    return request.query_params.get("preview", "") in {"1", "true", "yes"}
+    """Whether `?preview=1` was sent. A word that is neither yes nor no is refused, not taken for no."""
+    return read_flag(request.query_params, "preview")
 
 
 def one(actor: Actor, row: MaintenanceWindow) -> Json:
@@ -120,9 +121,9 @@ def _wanted(rows: QuerySet[MaintenanceWindow], request: Request) -> QuerySet[Mai
     sent = request.query_params
     if cluster := sent.get("cluster"):
         rows = rows.filter(cluster__name=cluster)
-    if kind := sent.get("kind"):
+    if kind := read_choice(sent, "kind", shapes.KINDS):
         rows = rows.filter(kind=kind)
-    if sent.get("all", "") not in {"1", "true", "yes"}:
+    if not read_flag(sent, "all"):
         going = Q(occurrences__state__in=["draining", "open", "checking"])
         ahead = Q(ends_at__gt=timezone.now()) | ~Q(rrule="")
         rows = rows.filter(going | (ahead & Q(cancelled_at__isnull=True))).distinct()

@@ -1,5 +1,7 @@
 """Seek pages: whole, without repeats, whatever changes meanwhile; bad cursors and limits are refused."""
 
+import base64
+import json
 from datetime import timedelta
 
 import pytest
@@ -8,7 +10,7 @@ from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
 from controlplane.common.errors import InvalidError
-from controlplane.common.pagination import SeekPagination, _encode
+from controlplane.common.pagination import SeekPagination, _encode, read_flag
 from tenants.models import AuditEntry
 from tests.world import NOW
 
@@ -97,6 +99,30 @@ def test_bad_cursor_is_refused(entries, sent):
     with pytest.raises(InvalidError) as refused:
         page(f"?cursor={sent}", "-id")
     assert refused.value.errors[0].pointer == "?cursor"
+
+
+def test_nul_in_a_cursor_is_refused(entries):
+    cursor = _cursor(["a\0", 3])
+    with pytest.raises(InvalidError):
+        page(f"?cursor={cursor}", "actor", "-id")
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [("1", True), ("True", True), ("yes", True), ("", False), ("0", False), ("False", False)],
+)
+def test_a_flag_is_read_whatever_way_it_is_written(sent, expected):
+    assert read_flag({"preview": sent}, "preview") is expected
+
+
+def test_a_flag_that_is_neither_yes_nor_no_is_refused():
+    with pytest.raises(InvalidError) as refused:
+        read_flag({"preview": "nope"}, "preview")
+    assert refused.value.errors[0].pointer == "?preview"
+
+
+def _cursor(values):
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
 def test_cursor_with_values_of_other_types_is_refused(entries):

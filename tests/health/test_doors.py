@@ -45,6 +45,16 @@ def post(people: World, name: str, path: str, body: dict[str, Any], status: int)
     return answer.json()
 
 
+def test_the_list_of_gpus_goes_on_over_its_pages(people: World, scene: Scene) -> None:
+    scene.tick(3, {})
+    client, path, found = people.client("vera"), "/api/v1/gpus/?limit=5", []
+    while path:
+        page = client.get(path).json()
+        found += [(gpu["node"], gpu["index"]) for gpu in page["results"]]
+        path = page["next"]
+    assert found == [(f"gpu-{node:05}", index) for node in range(4) for index in range(8)]
+
+
 def test_gpus_are_listed_by_state_and_unknown_values_are_null(people: World, scene: Scene) -> None:
     scene.tick(3, {0: {3: {"xid": 79, "temperature_c": None}}})
     found = get(people, "vera", "gpus/?cluster=demo&state=repairing")["results"]

@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -67,6 +68,43 @@ def test_every_refusal_of_the_contract_is_documented() -> None:
     submit = document()["paths"]["/api/v1/jobs/"]["post"]
     assert {"201", "409", "422"} <= set(submit["responses"])
     assert "application/json" in submit["requestBody"]["content"]
+
+
+def test_a_method_that_an_address_lacks_is_answered_405_with_those_it_has(
+    world: World, quiet: None
+) -> None:
+    client = world.client("admin")
+    for path, operations in document()["paths"].items():
+        if "/attempts/me/" in path:
+            continue  # opened by an attempt's token alone
+        address = re.sub(r"{\w+}", "1", path)
+        for method in {"get", "head", "options", "post", "put", "patch", "delete"} - set(
+            operations
+        ):
+            if method == "head" and "get" in operations:
+                continue
+            answer = client.generic(method.upper(), address)
+            assert answer.status_code in (404, 405), (method, path, answer.status_code)
+            if answer.status_code == 405:
+                assert answer["Allow"], (method, path)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "alerts/?severity=nope",
+        "evictions/?rule=nope",
+        "evictions/?open=nope",
+        "maintenance-windows/?kind=nope",
+        "maintenance-windows/?all=nope",
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused_rather_than_ignored(
+    world: World, query: str
+) -> None:
+    answer = world.client("admin").get(f"/api/v1/{query}")
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "?" + query.partition("?")[2].partition("=")[0]
 
 
 @pytest.fixture
