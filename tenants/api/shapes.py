@@ -1,13 +1,26 @@
 """What the REST doors take and answer, as serializers: they also write the OpenAPI document."""
 
-from typing import Any
+from typing import Any, NoReturn
 
+from django.utils.translation import gettext as _
 from rest_framework import serializers
 
 from controlplane.common.models import Event
 from tenants.access import SCOPES, Actor
 from tenants.models import ApiToken, AuditEntry, Membership, Secret, Tenant, TenantRole
 from tenants.services.tokens import DEFAULT_DAYS, MOST_DAYS
+
+
+class OneOf(serializers.ChoiceField):
+    """A choice whose refusal says what would be right, and does not repeat what was sent."""
+
+    def fail(self, key: str, **kwargs: Any) -> NoReturn:
+        """Raises ValidationError."""
+        if key == "invalid_choice":
+            options = ", ".join(str(choice) for choice in self.choices)
+            message = _("must be one of {options}").format(options=options)
+            raise serializers.ValidationError(message, code=key)
+        super().fail(key, **kwargs)
 
 
 class TenantAnswer(serializers.ModelSerializer[Tenant]):
@@ -75,13 +88,13 @@ class MemberSent(serializers.Serializer[Any]):
     """A member to be added."""
 
     user = serializers.CharField(max_length=150)
-    role = serializers.ChoiceField(choices=TenantRole.choices)
+    role = OneOf(choices=TenantRole.choices)
 
 
 class RoleSent(serializers.Serializer[Any]):
     """Another role for a member."""
 
-    role = serializers.ChoiceField(choices=TenantRole.choices)
+    role = OneOf(choices=TenantRole.choices)
 
 
 class TokenAnswer(serializers.ModelSerializer[ApiToken]):
@@ -89,7 +102,7 @@ class TokenAnswer(serializers.ModelSerializer[ApiToken]):
 
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.slug", default=None, allow_null=True)
-    scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES))
+    scopes = serializers.ListField(child=OneOf(choices=SCOPES))
 
     class Meta:
         model = ApiToken
@@ -122,7 +135,7 @@ class TokenSent(serializers.Serializer[Any]):
 
     name = serializers.CharField(max_length=80)
     user = serializers.CharField(max_length=150, required=False)
-    scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), allow_empty=False)
+    scopes = serializers.ListField(child=OneOf(choices=SCOPES), allow_empty=False)
     days = serializers.IntegerField(
         min_value=1, max_value=MOST_DAYS, allow_null=True, default=DEFAULT_DAYS
     )
@@ -142,7 +155,7 @@ class SecretSent(serializers.Serializer[Any]):
     """A secret to be stored. For `dockerconfigjson` the value is the file's text."""
 
     name = serializers.CharField(max_length=40)
-    kind = serializers.ChoiceField(choices=Secret.KINDS, default="opaque")
+    kind = OneOf(choices=Secret.KINDS, default="opaque")
     value = serializers.CharField(trim_whitespace=False, write_only=True)
 
 

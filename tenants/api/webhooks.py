@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from controlplane.common.errors import NotVisibleError
 from controlplane.common.idempotency import idempotent
 from tenants import selectors
+from tenants.api.shapes import OneOf
 from tenants.api.views import KEY, READ_WRITE, PagedView, TenantView, checked
 from tenants.models import MailChoice, OutboxMessage, WebhookEndpoint
 from tenants.services import notices, webhooks
@@ -72,7 +73,7 @@ class DeliveryAnswer(serializers.ModelSerializer[OutboxMessage]):
 class MailShape(serializers.Serializer[Any]):
     """Which alerts come by mail."""
 
-    alerts = serializers.ChoiceField(choices=[level for level, _words in MailChoice.LEVELS])
+    alerts = OneOf(choices=[level for level, _words in MailChoice.LEVELS])
 
 
 class _One(TenantView):

@@ -112,6 +112,22 @@ def test_bad_member_is_refused_with_the_field_and_leaves_no_row(world, body, poi
     assert not AuditEntry.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "right"),
+    [
+        ("post", "tenants/research/members/", {"user": "mei", "role": "boss"}, "submitter"),
+        ("post", "tenants/research/tokens/", {"name": "t", "scopes": ["jobs:fly"]}, "jobs:read"),
+        ("put", "me/mail/", {"alerts": "x" * 10_000}, "critical"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_answered_with_those_that_are(world, method, path, body, right):
+    answer = getattr(world.client("olivia"), method)(f"{API}/{path}", body, format="json")
+    assert answer.status_code == 422
+    message = answer.json()["errors"][0]["message"]
+    assert right in message
+    assert len(message) < 300
+
+
 def test_member_added_twice_is_a_conflict(world):
     sent = {"user": "ravi", "role": "viewer"}
     answer = world.client("olivia").post(f"{API}/tenants/research/members/", sent, format="json")
