@@ -16,34 +16,77 @@ from scheduler.core.identity import ask_key
 from scheduler.core.inputs.cluster import Flavor, Node
 from scheduler.core.inputs.jobs import Ask, RunningJob, WaitingJob
 from scheduler.core.inputs.snapshot import Snapshot
-from scheduler.core.order.line import age_key
+from scheduler.core.order.line import Aged, age_key, is_plain
 from scheduler.core.placement.lens import Lens
 from scheduler.core.quota.accounts import Totals, usage_group
 from scheduler.core.reasons import Reason
+from scheduler.core.roster import Holding, Roster, roster_of
 from scheduler.core.topology.grid import RESOURCES, Grid, Ints, build_grid, patched
 
 _ASKS_KEPT = 100_000
+_GROUPS_KEPT = 50_000
 
-Aged = tuple[tuple[int, float, str], WaitingJob]
-"""A waiting job behind its key in line."""
+Place = tuple[str, str]
+"""A tenant and one of its queues."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Holding:
-    """A running job's nodes (ascending indexes) and (4, nodes) amounts on its grid."""
+@dataclass(slots=True)
+class Lines:
+    """Waiting jobs by priority, age, id: those of each place, and all together.
 
-    job: RunningJob
-    nodes: Ints
-    amounts: Ints
-    gpus: int
+    `special` are the ids of jobs that are not like their class: with times or dependencies of their
+    own, or with survivors. Kept in the memo and moved by the jobs that came and went; read only.
+    """
+
+    by_place: dict[Place, list[WaitingJob]] = field(default_factory=dict)
+    aged: list[Aged] = field(default_factory=list)
+    jobs: dict[str, WaitingJob] = field(default_factory=dict)
+    special: set[str] = field(default_factory=set)
+    _by_place: dict[Place, list[Aged]] = field(default_factory=dict)
+
+    def follow(self, rows: tuple[WaitingJob, ...]) -> None:
+        """Only jobs that came, went or changed are sorted in or out."""
+        known, self.jobs = self.jobs, {job.id: job for job in rows}
+        gone = [job for job_id, job in known.items() if self.jobs.get(job_id) is not job]
+        come = [job for job_id, job in self.jobs.items() if known.get(job_id) is not job]
+        if 4 * (len(gone) + len(come)) > len(rows):
+            self._by_place, self.aged, self.by_place = {}, [], {}
+            self.special, gone, come = set(), [], list(rows)
+        touched = {_place(job) for job in (*gone, *come)}
+        for job in gone:
+            _take_out(self.aged, job)
+            _take_out(self._by_place[_place(job)], job)
+            self.special.discard(job.id)
+        fresh: dict[Place, list[Aged]] = defaultdict(list)
+        for job in come:
+            fresh[_place(job)].append((age_key(job), job, _place(job)))
+            if not is_plain(job):
+                self.special.add(job.id)
+        for place, entries in fresh.items():
+            line = self._by_place.setdefault(place, [])
+            line.extend(entries)
+            line.sort()
+            self.aged.extend(entries)
+        if come:
+            self.aged.sort()
+        for place in touched:
+            self._renew(place)
+
+    def _renew(self, place: Place) -> None:
+        line = self._by_place[place]
+        if line:
+            self.by_place[place] = [entry[1] for entry in line]
+        else:
+            del self._by_place[place]
+            self.by_place.pop(place, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ledger:
-    """Free amounts per flavor (the caller's to change), holdings in order, GPUs per group."""
+    """Free amounts per flavor (the caller's to change), rosters per flavor, GPUs per group."""
 
     free: dict[str, Ints]
-    holdings: list[Holding]
+    rosters: dict[str, Roster]
     totals: Totals
 
 
@@ -56,17 +99,21 @@ class Memo:
     _flavors: tuple[Flavor, ...] = ()
     _lenses: dict[str, Lens] = field(default_factory=dict)
     _holdings: dict[str, Holding] = field(default_factory=dict)
+    _rosters: dict[str, Roster] = field(default_factory=dict)
     _free: dict[str, Ints] = field(default_factory=dict)
     _totals: Totals = field(default_factory=dict)
     _keys: dict[tuple[int, bool], tuple[Ask, str]] = field(default_factory=dict)
 
     _least: dict[int, tuple[Ask, int]] = field(default_factory=dict)
-    _waiting: dict[str, WaitingJob] = field(default_factory=dict)
+    _lines: Lines = field(default_factory=Lines)
     _waiting_rows: tuple[WaitingJob, ...] = ()
-    _lines: dict[tuple[str, str], list[Aged]] = field(default_factory=dict)
 
     static_refusals: dict[str, dict[int, tuple[Ask, Reason | None]]] = field(default_factory=dict)
     """What an empty cluster refuses, by flavor and ask; emptied whenever a node changes."""
+
+    quota_refusals: dict[str, dict[int, tuple[Ask, Reason | None]]] = field(default_factory=dict)
+    """What quota refuses for ever, by flavor and ask; emptied whenever a quota or limit changes."""
+    _policy: tuple[object, ...] = ()
 
     def lenses(self, snapshot: Snapshot) -> dict[str, Lens]:
         """The grid of each flavor with what is derived from it."""
@@ -87,7 +134,7 @@ class Memo:
             flavor.name: Lens(build_grid(flavor, snapshot.nodes, snapshot.cluster.levels))
             for flavor in snapshot.flavors
         }
-        self._holdings, self._totals = {}, {}
+        self._holdings, self._totals, self._rosters = {}, {}, {}
         self._free = {
             name: lens.grid.capacity - lens.grid.foreign for name, lens in self._lenses.items()
         }
@@ -112,28 +159,38 @@ class Memo:
 
         Call `lenses` first.
         """
-        known = self._holdings
-        kept: dict[str, Holding] = {}
+        known, kept, come = self._holdings, dict[str, Holding](), list[Holding]()
         for job in snapshot.running:
             holding = known.get(job.id)
             if holding is None or holding.job is not job:
                 lens = self._lenses.get(job.flavor)
                 if lens is None:
                     continue
-                self._forget(holding)
                 holding = _holding(job, lens.grid)
-                self._count(holding, 1)
+                come.append(holding)
             kept[job.id] = holding
-        if len(kept) < len(known) or known.keys() - kept.keys():
-            for job_id in known.keys() - kept.keys():
-                self._forget(known[job_id])
+        gone = [held for job_id, held in known.items() if kept.get(job_id) is not held]
+        if gone or come:
+            self._follow(gone, come)
         self._holdings = kept
         free = {name: matrix.copy() for name, matrix in self._free.items()}
-        return Ledger(free, list(kept.values()), dict(self._totals))
+        rosters = {name: self._rosters.get(name) or Roster() for name in self._lenses}
+        return Ledger(free, rosters, dict(self._totals))
 
-    def _forget(self, holding: Holding | None) -> None:
-        if holding is not None:
+    def _follow(self, gone: list[Holding], come: list[Holding]) -> None:
+        """Count holdings that went and came, flavor by flavor."""
+        for holding in gone:
             self._count(holding, -1)
+        for holding in come:
+            self._count(holding, 1)
+        for flavor in {held.job.flavor for held in (*gone, *come)}:
+            old = self._rosters.get(flavor)
+            if old is None or len(old.names.groups) > _GROUPS_KEPT:
+                here = [h for h in self._holdings.values() if h.job.flavor == flavor]
+                old = roster_of(here)
+            left = {held.job.id for held in gone if held.job.flavor == flavor}
+            here = [held for held in come if held.job.flavor == flavor]
+            self._rosters[flavor] = old.changed(left, here)
 
     def _count(self, holding: Holding, sign: int) -> None:
         job = holding.job
@@ -145,33 +202,20 @@ class Memo:
         else:
             self._totals.pop(group, None)
 
-    def lines(self, snapshot: Snapshot) -> dict[tuple[str, str], list[WaitingJob]]:
-        """The waiting jobs of each (tenant, queue) by priority, age, id; only jobs that came, went
-        or changed are sorted in or out."""
-        if self._waiting_rows is not snapshot.waiting:
-            self._follow_waiting(snapshot.waiting)
-        return {place: [job for _, job in line] for place, line in self._lines.items()}
+    def follow_policy(self, snapshot: Snapshot) -> None:
+        """Forget what rests on quotas or limits that are not the same objects any more."""
+        policy = (snapshot.tenants, snapshot.cohorts, snapshot.queues, snapshot.user_limits)
+        if len(self._policy) != len(policy) or any(
+            old is not new for old, new in zip(self._policy, policy, strict=True)
+        ):
+            self._policy, self.quota_refusals = policy, {}
 
-    def _follow_waiting(self, rows: tuple[WaitingJob, ...]) -> None:
-        known = self._waiting
-        now = {job.id: job for job in rows}
-        gone = [job for job_id, job in known.items() if now.get(job_id) is not job]
-        come = [job for job_id, job in now.items() if known.get(job_id) is not job]
-        if 4 * (len(gone) + len(come)) > len(now):
-            self._lines, gone, come = {}, [], list(now.values())
-        for job in gone:
-            line = self._lines[job.ask.tenant, job.ask.queue]
-            del line[bisect_left(line, (age_key(job),))]
-            if not line:
-                del self._lines[job.ask.tenant, job.ask.queue]
-        fresh: dict[tuple[str, str], list[Aged]] = defaultdict(list)
-        for job in come:
-            fresh[job.ask.tenant, job.ask.queue].append((age_key(job), job))
-        for place, entries in fresh.items():
-            line = self._lines.setdefault(place, [])
-            line.extend(entries)
-            line.sort(key=_first)
-        self._waiting, self._waiting_rows = now, rows
+    def lines(self, snapshot: Snapshot) -> Lines:
+        """The waiting jobs in order; see `Lines`."""
+        if self._waiting_rows is not snapshot.waiting:
+            self._lines.follow(snapshot.waiting)
+            self._waiting_rows = snapshot.waiting
+        return self._lines
 
     def least_gpus(self, ask: Ask) -> int:
         """`Ask.least_gpus`, remembered for the object."""
@@ -194,8 +238,12 @@ class Memo:
         return key
 
 
-def _first(entry: Aged) -> tuple[int, float, str]:
-    return entry[0]
+def _place(job: WaitingJob) -> Place:
+    return (job.ask.tenant, job.ask.queue)
+
+
+def _take_out(line: list[Aged], job: WaitingJob) -> None:
+    del line[bisect_left(line, (age_key(job),))]
 
 
 def _changed(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[Node] | None:

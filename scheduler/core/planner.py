@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from scheduler.core.cycle.estimates import estimates
 from scheduler.core.cycle.gates import cluster_gate
-from scheduler.core.cycle.growth import resizes
+from scheduler.core.cycle.growth import growing, resizes
 from scheduler.core.cycle.passes import Outcome, Pass
 from scheduler.core.cycle.world import World, build_world
 from scheduler.core.identity import plan_identity
@@ -29,6 +29,7 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
     bookings = run.backfill.outputs()
     evictions = tuple(run.evictions.evictions)
     explains = options.effort is Effort.EXPLAIN
+    still = _still_waiting(outcome)
     return Plan(
         now=snapshot.now,
         revision=snapshot.revision,
@@ -39,9 +40,9 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
         own_reasons=outcome.own_reasons,
         order=tuple(outcome.order),
         bookings=bookings,
-        estimates=estimates(world, run.backfill, _still_waiting(outcome), bookings),
+        estimates=estimates(world, run.backfill, still, bookings),
         counterfactuals=outcome.counterfactuals,
-        resizes=_resizes(world, outcome),
+        resizes=_resizes(world, still),
         evictions=evictions,
         holds=run.evictions.holds(),
         withdrawn=run.evictions.withdrawn({start.job for start in outcome.starts}),
@@ -51,12 +52,13 @@ def plan(snapshot: Snapshot, options: Options = DEFAULT_OPTIONS, memo: Memo | No
     )
 
 
-def _resizes(world: World, outcome: Outcome) -> tuple[Resize, ...]:
-    if cluster_gate(world.snapshot, world.options) is not None:
+def _resizes(world: World, waiting: list[str]) -> tuple[Resize, ...]:
+    wishes = growing(world)
+    if not wishes or cluster_gate(world.snapshot, world.options) is not None:
         return ()
-    still = set(_still_waiting(outcome))
-    flavors = {f for job in world.snapshot.waiting if job.id in still for f in job.ask.flavors}
-    return resizes(world, flavors)
+    jobs = world.memo.lines(world.snapshot).jobs
+    wanted = {flavor for job_id in waiting for flavor in jobs[job_id].ask.flavors}
+    return resizes(world, {name: jobs for name, jobs in wishes.items() if name not in wanted})
 
 
 def _still_waiting(outcome: Outcome) -> list[str]:
@@ -71,6 +73,7 @@ def _touched(world: World, outcome: Outcome) -> Iterable[tuple[str, int]]:
     for start in outcome.starts:
         grid = world.fields[start.flavor].grid
         touched.update((name, grid.nodes[grid.index[name]].version) for name in start.nodes)
-    tenants = {job.ask.tenant for job in world.snapshot.waiting if job.id in starting}
+    jobs = world.memo.lines(world.snapshot).jobs
+    tenants = {jobs[job_id].ask.tenant for job_id in starting}
     touched.update((t.name, t.version) for t in world.snapshot.tenants if t.name in tenants)
     return touched

@@ -21,11 +21,12 @@ def planned_length(ask: Ask, start_allowance_seconds: float) -> float:
 
 def planned_end(job: RunningJob, now: float) -> float:
     """The latest expected end of a running job, always after `now`."""
-    end = _nominal_end(job)
+    end = nominal_end(job)
     return end if end > now else now + OVERDUE_SECONDS
 
 
-def _nominal_end(job: RunningJob) -> float:
+def nominal_end(job: RunningJob) -> float:
+    """The latest end of a running job by its limit; it may be past for one that is overdue."""
     if job.stopping and job.stops_by is not None:
         return job.stops_by
     limit = job.ask.max_runtime_seconds

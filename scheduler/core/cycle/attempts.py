@@ -202,7 +202,7 @@ def _refusals_on(world: World, field: Field, job: WaitingJob) -> tuple[Reason, .
     needed = ask.least_gpus
     static = static_reason(world, field, job)
     checks = [
-        accounts.never_fits(ask, flavor, needed),
+        _never_fits(world, ask, flavor, needed),
         static,
         accounts.limit_refusal(ask, flavor, needed),
         accounts.quota_refusal(ask, flavor, needed),
@@ -214,8 +214,19 @@ def _refusals_on(world: World, field: Field, job: WaitingJob) -> tuple[Reason, .
         passing = passing_refusal(field, stay, demands)
         checks.append(passing)
         besides = None if passing is None else also_unhealthy(field, stay, demands)
-    failed = sorted((r for r in checks if r is not None), key=lambda r: _ORDER[r.code])
+    failed = [reason for reason in checks if reason is not None]
+    if len(failed) > 1:
+        failed.sort(key=lambda reason: _ORDER[reason.code])
     return (*failed, besides) if besides is not None else tuple(failed)
+
+
+def _never_fits(world: World, ask: Ask, flavor: str, needed: int) -> Reason | None:
+    """What quota refuses for ever, remembered until a quota changes."""
+    by_ask = world.memo.quota_refusals.setdefault(flavor, {})
+    found = by_ask.get(id(ask))
+    if found is None or found[0] is not ask:
+        found = by_ask[id(ask)] = (ask, world.accounts.never_fits(ask, flavor, needed))
+    return found[1]
 
 
 def static_reason(world: World, field: Field, job: WaitingJob) -> Reason | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from scheduler.core.calendar.ends import end_or_none, planned_end
+from scheduler.core.calendar.ends import NEVER, end_or_none
 from scheduler.core.cycle.attempts import Placed, allowed_demands, static_reason
 from scheduler.core.cycle.world import World
-from scheduler.core.inputs.jobs import RunningJob, WaitingJob
+from scheduler.core.inputs.jobs import WaitingJob
 from scheduler.core.inputs.quotas import BackfillOrder, Queue
 from scheduler.core.outputs import Booking
+from scheduler.core.roster import Floats, Roster
 from scheduler.core.timeline.bookings import Booked, Bookings
 from scheduler.core.timeline.future import Future, Release
-from scheduler.core.timeline.pledges import Pledges, Use
+from scheduler.core.timeline.pledges import Held, Pledges, Use
 from scheduler.core.topology.grid import GPUS
 
 _TRIES_OF_ONE = 32
@@ -28,21 +29,24 @@ class Backfill:
         self._started: dict[str, list[Release]] = defaultdict(list)
         self._made: dict[str, tuple[WaitingJob, str]] = {}
         self._uses: list[Use] = []
-        self._ends: dict[str, float] = {}
         self.deferring: set[str] = set()
         """Queues whose candidates are tried the shortest first, as they have a booking."""
         self._last_of_class: dict[tuple[str, str], tuple[float, float]] = {}
 
     def wants_booking(self, queue: Queue, job: WaitingJob) -> bool:
         """Whether the job, if it is blocked, is one that the queue's policy books for."""
+        return job.submitted_at <= self.books_before(queue)
+
+    def books_before(self, queue: Queue) -> float:
+        """`wants_booking` of jobs by age: it wants one for those submitted until this moment."""
         if len(self._made) >= self._world.options.max_bookings:
-            return False
+            return -NEVER
         if self._per_queue[queue.name] < queue.booking_depth:
-            return True
+            return NEVER
         after = queue.booking_after_seconds
         if after is None or queue.booking_depth == 0:
-            return False
-        return self._world.now - job.submitted_at >= after
+            return -NEVER
+        return self._world.now - after
 
     def defers(self, queue: Queue, job: WaitingJob) -> bool:
         """Whether the job waits its turn as a backfill candidate, the shortest first."""
@@ -97,10 +101,11 @@ class Backfill:
             if field is None or static_reason(world, field, job) is not None:
                 continue
             view = field.lens.view(job.ask)
-            fits = self._pledges().first_fit(job.ask, flavor, view.least_gpus, world.now)
+            earliest = max(world.now, not_before)
+            fits = self._pledges().first_fit(job.ask, flavor, view.least_gpus, earliest)
             if fits is None:
                 continue
-            stay = world.stay_of(job, max(fits, not_before))
+            stay = world.stay_of(job, fits)
             self._bookings(flavor).tries_left = _TRIES_OF_ONE
             booked = self._bookings(flavor).book(stay, view.least, roughly=True)
             if booked is not None:
@@ -111,34 +116,41 @@ class Backfill:
     def _bookings(self, flavor: str) -> Bookings:
         found = self._world.bookings.get(flavor)
         if found is None:
-            field = self._world.fields[flavor]
-            releases = [
-                Release(self._end_of(h.job), h.job.id, h.nodes, h.amounts)
-                for h in self._world.holdings[flavor]
-            ]
-            future = Future(field, [*releases, *self._started[flavor]])
-            tries = self._world.options.max_moments
-            found = Bookings(field, future, self._world.standing[flavor], tries)
-            self._world.bookings[flavor] = found
+            world, field, roster = (
+                self._world,
+                self._world.fields[flavor],
+                self._world.rosters[flavor],
+            )
+            ids = [holding.job.id for holding in roster.holdings]
+            future = Future(field, ids, self._ends_of(roster), roster.spans)
+            for release in self._started[flavor]:
+                future.started(release)
+            found = Bookings(field, future, world.standing[flavor], world.options.max_moments)
+            world.bookings[flavor] = found
         return found
 
-    def _end_of(self, job: RunningJob) -> float:
-        gone_by = self._world.gone_by.get(job.id)
-        if gone_by is not None:
-            return gone_by
-        end = self._ends.get(job.id)
-        if end is None:
-            end = self._ends[job.id] = planned_end(job, self._world.now)
-        return end
+    def _ends_of(self, roster: Roster) -> Floats:
+        """The latest expected ends of running jobs, with what this pass has decided."""
+        ends = roster.ends(self._world.now)
+        for job_id, gone_by in self._world.gone_by.items():
+            place = roster.place_of(job_id)
+            if place is not None:
+                ends[place] = gone_by
+        return ends
 
     def _pledges(self) -> Pledges:
         world = self._world
         if world.pledges is None:
-            for holdings in world.holdings.values():
-                self._uses.extend(
-                    Use(h.job.ask, h.job.flavor, h.gpus, self._end_of(h.job)) for h in holdings
+            held = {
+                flavor: Held(
+                    list(roster.names.groups),
+                    roster.rows["group"],
+                    roster.rows["gpus"],
+                    self._ends_of(roster),
                 )
-            world.pledges = Pledges(world.accounts, self._uses)
+                for flavor, roster in world.rosters.items()
+            }
+            world.pledges = Pledges(world.accounts, held, self._uses, world.now)
         return world.pledges
 
     def started(self, job: WaitingJob, placed: Placed) -> None:

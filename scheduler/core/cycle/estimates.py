@@ -21,7 +21,7 @@ def estimates(
     Equal jobs start in order, so each search begins where the last of its class ended.
     """
     told: dict[str, float | None] = {b.job: b.starts_at for b in bookings}
-    waiting = {job.id: job for job in world.snapshot.waiting}
+    waiting = world.memo.lines(world.snapshot).jobs
     latest: dict[str, float | None] = {}
     made = []
     for job_id in order[: world.options.estimates]:

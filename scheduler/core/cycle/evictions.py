@@ -24,7 +24,7 @@ from scheduler.core.preemption.rules import Limits, told_numbers
 from scheduler.core.preemption.victims import Found, Preemptor, Search, Unit
 from scheduler.core.reasons import Numbers, Reason, ReasonCode
 from scheduler.core.timeline.bookings import claim_of
-from scheduler.core.timeline.future import Claim
+from scheduler.core.timeline.claims import Claim
 from scheduler.core.topology.grid import RESOURCES, Ints
 
 HOLD_MARGIN_SECONDS = 120.0
@@ -38,13 +38,15 @@ class Evictions:
         self._world = world
         self._left = world.options.max_preemptors if world.options.preempt else 0
         self._stopping: dict[str, list[RunningJob]] = defaultdict(list)
-        for job in world.snapshot.running:
+        running = world.snapshot.running
+        self._ordered = [job for job in running if job.evicted_for is not None]
+        for job in self._ordered:
             if job.evicted_for is not None:
                 self._stopping[job.evicted_for].append(job)
         self._holds: dict[str, Hold] = {}
         self._taken: dict[str, tuple[Ints, Ints]] = {}
-        self._waiting = {job.id: job for job in world.snapshot.waiting}
-        self._returning = {job.id for job in world.snapshot.running if job.stopping}
+        self._waiting = world.memo.lines(world.snapshot).jobs
+        self._returning = {job.id for job in running if job.stopping}
         self._searches: dict[str, Search] = {}
         self.evictions: list[Eviction] = []
         for hold in world.snapshot.holds:
@@ -63,6 +65,11 @@ class Evictions:
     def may_search(self) -> bool:
         """Whether victims may still be searched in this pass."""
         return self._left > 0
+
+    @property
+    def held(self) -> set[str]:
+        """Jobs for which capacity is being freed or kept."""
+        return set(self._taken)
 
     def is_held_for(self, job: WaitingJob) -> bool:
         """Whether capacity is being freed or kept for the job."""
@@ -146,8 +153,8 @@ class Evictions:
         if found is None:
             world = self._world
             limits = Limits(world.now, world.queues, world.options.preemption_budget)
-            holdings = world.holdings[flavor]
-            found = self._searches[flavor] = Search(field, world.accounts, holdings, limits)
+            roster = world.rosters[flavor]
+            found = self._searches[flavor] = Search(field, world.accounts, roster, limits)
         return found
 
     def _delays_no_booking(self, field: Field, job: WaitingJob, placement: Placement) -> bool:
@@ -194,9 +201,8 @@ class Evictions:
         without them."""
         return tuple(
             job.id
-            for job in self._world.snapshot.running
-            if job.evicted_for is not None
-            and not job.eviction_signalled
+            for job in self._ordered
+            if not job.eviction_signalled
             and (job.evicted_for not in self._waiting or job.evicted_for in starting)
         )
 

@@ -8,41 +8,48 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from scheduler.core.calendar.ends import NEVER, planned_end, saved_at
 from scheduler.core.calendar.windows import Stay
 from scheduler.core.cycle.world import World
 from scheduler.core.inputs.jobs import RunningJob
-from scheduler.core.memo import Holding
 from scheduler.core.outputs import Resize
 from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import place
+from scheduler.core.roster import Holding
 
 GAP_SECONDS = 60.0
 """How long after a checkpoint stopping still costs next to nothing (the training gap)."""
 
 
-def resizes(world: World, waiting_flavors: set[str]) -> tuple[Resize, ...]:
-    """Jobs that should grow now, one a flavor; none on a flavor that anybody waits for.
+def growing(world: World) -> dict[str, list[Holding]]:
+    """By flavor, the jobs that may grow at this moment if anything lets them, by id."""
+    found: dict[str, list[Holding]] = {}
+    for flavor, roster in sorted(world.rosters.items()):
+        places = np.flatnonzero(roster.rows["may_grow"]).tolist()
+        jobs = [roster.holdings[i] for i in places]
+        jobs = [holding for holding in jobs if _is_in_gap(holding.job, world.now)]
+        if jobs:
+            found[flavor] = jobs
+    return found
+
+
+def resizes(world: World, wishes: dict[str, list[Holding]]) -> tuple[Resize, ...]:
+    """Jobs that should grow now, of those that may: one a flavor, those that nobody waits for.
 
     One at a time, so that no two count on the same nodes: the next plan sees what is left.
     """
     made = []
-    for flavor, holdings in sorted(world.holdings.items()):
-        if flavor in waiting_flavors:
-            continue
-        growing = (h for h in holdings if _may_grow(h.job, world.now))
-        found = (_resize(world, world.fields[flavor], holding) for holding in growing)
+    for flavor, jobs in wishes.items():
+        found = (_resize(world, world.fields[flavor], holding) for holding in jobs)
         first = next((resize for resize in found if resize is not None), None)
         if first is not None:
             made.append(first)
     return tuple(made)
 
 
-def _may_grow(job: RunningJob, now: float) -> bool:
-    if job.stopping or job.evicted_for is not None:
-        return False
-    if len(job.ask.roles) != 1 or len(job.seats) >= job.ask.roles[0].replicas:
-        return False
+def _is_in_gap(job: RunningJob, now: float) -> bool:
     saved = saved_at(job, now)
     return saved is not None and now - saved <= GAP_SECONDS
 

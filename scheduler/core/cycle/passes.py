@@ -6,10 +6,11 @@ Equal shapes are tried once: inside a pass nothing is freed, so what was refused
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from scheduler.core.cycle.attempts import Blocked, Obstacle, Placed, attempt, refusals
 from scheduler.core.cycle.backfill import Backfill
@@ -22,8 +23,9 @@ from scheduler.core.explain.waits import booking_reason, with_frees_at
 from scheduler.core.inputs.jobs import Ask, WaitingJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.inputs.snapshot import Effort
+from scheduler.core.memo import Place
 from scheduler.core.order.line import FairLine, Line, PlainLine, age_key, limit_key
-from scheduler.core.order.merge import Taken, merged_order
+from scheduler.core.order.merge import merged_order
 from scheduler.core.order.turns import Turns
 from scheduler.core.order.usage import UserUsage
 from scheduler.core.outputs import Counterfactual, Finish, FinishCause, Start, Stats, Verdict
@@ -39,7 +41,6 @@ class Outcome:
 
     starts: list[Start] = field(default_factory=list)
     blocked: dict[str, tuple[WaitingJob, tuple[Reason, ...]]] = field(default_factory=dict)
-    class_sizes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     classes: dict[str, str] = field(default_factory=dict)
     own_reasons: dict[str, Reason] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
@@ -50,8 +51,9 @@ class Outcome:
 
     def verdicts(self) -> dict[str, Verdict]:
         """One verdict per class that has a waiting job."""
+        sizes = Counter(self.classes.values())
         return {
-            key: Verdict(key, job.id, reasons[0], reasons, self.class_sizes[key])
+            key: Verdict(key, job.id, reasons[0], reasons, sizes[key])
             for key, (job, reasons) in self.blocked.items()
         }
 
@@ -87,35 +89,59 @@ class Pass:
         self._gate = cluster_gate(world.snapshot, world.options)
         self._now, self._probed = world.now, world.options.probe
         self._deferred: list[WaitingJob] = []
-        self._taken: list[Taken] = []
+        self._turned: list[WaitingJob] = []
         self._is_second_round = False
         self._refused: dict[str, _Refused] = {}
         self._seen: dict[int, tuple[Ask, str, Queue]] = {}
+        self._closed: dict[int, str] = {}
+        self._answered: dict[int, str] = {}
+        """Classes by ask (its id): of those whose jobs are all refused, and of those whose jobs are
+        refused unless they want a booking."""
+        self._unlike: set[str] = set()
+        """Jobs that are not like their class."""
         self._strict: dict[str, list[WaitingJob]] = {}
 
     def run(self) -> Outcome:
         """Consider every waiting job once."""
-        lines = self.world.memo.lines(self.world.snapshot)
-        self._take_turns(
-            {place: self._line(place, jobs) for place, jobs in lines.items()}, self._in_order
-        )
+        waiting = self.world.memo.lines(self.world.snapshot)
+        self._unlike = waiting.special | self._probed | self.evictions.held
+        lines = {place: self._line(place, jobs) for place, jobs in waiting.by_place.items()}
+        self._take_turns(lines, self._in_order)
         self._is_second_round = True
-        deferred: dict[tuple[str, str], list[WaitingJob]] = defaultdict(list)
+        deferred: dict[Place, list[WaitingJob]] = defaultdict(list)
         for job in self._deferred:
             deferred[job.ask.tenant, job.ask.queue].append(job)
-        shortest_first = {
-            place: PlainLine(sorted(jobs, key=limit_key)) for place, jobs in deferred.items()
-        }
-        if shortest_first:
-            self._take_turns(shortest_first, self._consider)
-        self.outcome.order = merged_order(self._taken)
+        if deferred:
+            self._take_turns(
+                {
+                    place: PlainLine(self._shortest_first(lines[place], jobs))
+                    for place, jobs in deferred.items()
+                },
+                self._consider,
+            )
+        taken = {place: line.taken() for place, line in lines.items()}
+        self.outcome.order = merged_order(waiting.aged, self._turned, taken)
         return self.outcome
+
+    def _shortest_first(self, line: Line, jobs: list[WaitingJob]) -> list[WaitingJob]:
+        if not isinstance(line, PlainLine):
+            return sorted(jobs, key=limit_key)
+        # They are in order of age inside one priority: what has the same limit stays so.
+        ranks: dict[int, tuple[int, float]] = {}
+        by_rank: dict[tuple[int, float], list[WaitingJob]] = defaultdict(list)
+        for job in jobs:
+            ask = job.ask
+            rank = ranks.get(id(ask))
+            if rank is None:
+                rank = ranks[id(ask)] = (-ask.priority, ask.limit)
+            by_rank[rank].append(job)
+        return [job for rank in sorted(by_rank) for job in by_rank[rank]]
 
     def _take_turns(
         self, lines: Mapping[tuple[str, str], Line], consider: Callable[[WaitingJob], None]
     ) -> None:
         snapshot, accounts = self.world.snapshot, self.world.accounts
-        turns = Turns(snapshot, lines, accounts, age_key, self._needs_no_turn)
+        turns = Turns(snapshot, lines, accounts, age_key, self._head_of)
         while (following := turns.next()) is not None:
             consider(following)
 
@@ -124,11 +150,52 @@ class Pass:
             return FairLine(jobs, partial(self._usage.of, place[0]))
         return PlainLine(jobs)
 
+    def _head_of(self, line: Line) -> WaitingJob | None:
+        """The next job of the line that needs a turn; those before it are taken out, with their
+        answers noted."""
+        while True:
+            if isinstance(line, PlainLine):
+                self._pass_known(line)
+            head = line.peek()
+            if head is None or not self._needs_no_turn(head):
+                return head
+            line.pop()
+
+    def _pass_known(self, line: PlainLine) -> None:
+        """Take out, many at a time, jobs whose asks are answered and that want no booking."""
+        jobs, first = line.jobs, line.place
+        if first >= len(jobs):
+            return
+        queue = self.world.queue_of(jobs[first])
+        if queue.name in self._strict:
+            return
+        may_defer = not self._is_second_round and queue.name in self.backfill.deferring
+        booked_before = self.backfill.books_before(queue)
+        closed, answered, classes = self._closed, self._answered, self.outcome.classes
+        unlike, place, count = self._unlike, first, len(self._deferred)
+        for job in islice(jobs, first, None):
+            if job.id in unlike:
+                break
+            ask = id(job.ask)
+            key = closed.get(ask)
+            if key is None:
+                if job.submitted_at <= booked_before:
+                    break
+                key = answered.get(ask)
+            if key is not None:
+                classes[job.id] = key
+            elif may_defer:
+                self._deferred.append(job)
+            else:
+                break
+            place += 1
+        self.outcome.skipped += place - first - (len(self._deferred) - count)
+        line.place = place
+
     def _needs_no_turn(self, job: WaitingJob) -> bool:
         """Take note of a job whose answer is the same whenever its turn comes: one of a class that
         was refused and that nothing can help in this pass, or a backfill candidate for later."""
         if not self._explains and self._is_hopeless(job):
-            self._pass_over(job)
             self.outcome.skipped += 1
             return True
         ask = job.ask
@@ -145,16 +212,14 @@ class Pass:
         if refused is not None and self._is_known(refused, queue, job):
             if self.evictions.is_held_for(job):
                 return False
-            if not self._is_second_round:
-                self._taken.append((job, True))
             self.outcome.skipped += 1
             self.outcome.classes[job.id] = key
-            self.outcome.class_sizes[key] += 1
             if refused.never is not None:
                 self.outcome.finishes.append(Finish(job.id, FinishCause.INFEASIBLE, refused.never))
+            elif job.id not in self._unlike:
+                (self._answered if refused.may_book else self._closed)[id(ask)] = key
             return True
         if may_defer and self.backfill.defers(queue, job):
-            self._pass_over(job)
             self._deferred.append(job)
             return True
         return False
@@ -174,13 +239,9 @@ class Pass:
             return False
         return own_gate(job, self.world.now) is None and not self.evictions.is_held_for(job)
 
-    def _pass_over(self, job: WaitingJob) -> None:
-        if not self._is_second_round:
-            self._taken.append((job, True))
-
     def _in_order(self, job: WaitingJob) -> None:
         """Consider the job, or leave it for later as a backfill candidate."""
-        self._taken.append((job, False))
+        self._turned.append(job)
         own = own_gate(job, self.world.now)
         if own is not None:
             self.outcome.own_reasons[job.id] = own
@@ -300,7 +361,6 @@ class Pass:
         self._wait(job, key)
 
     def _wait(self, job: WaitingJob, key: str) -> None:
-        self.outcome.class_sizes[key] += 1
         self.outcome.classes[job.id] = key
         reason = self.outcome.blocked[key][1][0]
         if reason.code in FOR_EVER:

@@ -13,11 +13,12 @@ from scheduler.core.calendar.windows import Stay, window_map
 from scheduler.core.inputs.jobs import WaitingJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.inputs.snapshot import Options, Snapshot
-from scheduler.core.memo import Holding, Memo
+from scheduler.core.memo import Memo
 from scheduler.core.placement.field import Field
 from scheduler.core.quota.accounts import Accounts
+from scheduler.core.roster import Roster
 from scheduler.core.timeline.bookings import Bookings
-from scheduler.core.timeline.future import Claim
+from scheduler.core.timeline.claims import Claim
 from scheduler.core.timeline.pledges import Pledges
 
 
@@ -31,7 +32,7 @@ class World:
     fields: dict[str, Field]
     accounts: Accounts
     queues: dict[str, Queue]
-    holdings: dict[str, list[Holding]]
+    rosters: dict[str, Roster]
     bookings: dict[str, Bookings] = field(default_factory=dict)
     """Per flavor, from the first booking on."""
     standing: dict[str, dict[str, Claim]] = field(default_factory=lambda: defaultdict(dict))
@@ -76,13 +77,11 @@ def build_world(snapshot: Snapshot, options: Options, memo: Memo) -> World:
     """The state before any decision: running jobs and strangers are counted, nothing else."""
     lenses = memo.lenses(snapshot)
     ledger = memo.ledger(snapshot)
+    memo.follow_policy(snapshot)
     fields = {
         name: Field(lens, window_map(snapshot.windows, lens.grid, snapshot.now), ledger.free[name])
         for name, lens in lenses.items()
     }
-    holdings: dict[str, list[Holding]] = defaultdict(list)
-    for holding in ledger.holdings:
-        holdings[holding.job.flavor].append(holding)
     return World(
         snapshot=snapshot,
         options=options,
@@ -90,5 +89,5 @@ def build_world(snapshot: Snapshot, options: Options, memo: Memo) -> World:
         fields=fields,
         accounts=Accounts(snapshot, ledger.totals),
         queues={queue.name: queue for queue in snapshot.queues},
-        holdings=holdings,
+        rosters=ledger.rosters,
     )

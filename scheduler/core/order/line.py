@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from scheduler.core.inputs.jobs import WaitingJob
 
+Aged = tuple[tuple[int, float, str], WaitingJob, tuple[str, str]]
+"""A waiting job behind its `age_key`, with its tenant and queue."""
+
 UsageOf = Callable[[str], float]
 LineKey = Callable[[WaitingJob], tuple[float | int | str, ...]]
 
@@ -26,21 +29,34 @@ def limit_key(job: WaitingJob) -> tuple[int, float, float, str]:
     return (-job.ask.priority, job.ask.limit, job.submitted_at, job.id)
 
 
+def is_plain(job: WaitingJob) -> bool:
+    """Whether nothing but its ask and age matters: no times, dependencies or survivors of its own."""
+    return (
+        job.begin_at is job.backoff_until is job.refused_until is None
+        and not job.depends_on
+        and not job.survivors
+    )
+
+
 class PlainLine:
-    """Jobs in a fixed order."""
+    """Jobs in a fixed order. `place` is that of the next: whoever reads `jobs` may move it on."""
 
     def __init__(self, jobs: Sequence[WaitingJob]) -> None:
-        self._jobs = jobs
-        self._place = 0
+        self.jobs = jobs
+        self.place = 0
 
     def peek(self) -> WaitingJob | None:
         """The next job, left in line."""
-        return self._jobs[self._place] if self._place < len(self._jobs) else None
+        return self.jobs[self.place] if self.place < len(self.jobs) else None
 
     def pop(self) -> WaitingJob:
         """Take the next job."""
-        self._place += 1
-        return self._jobs[self._place - 1]
+        self.place += 1
+        return self.jobs[self.place - 1]
+
+    def taken(self) -> list[str]:
+        """Ids of the jobs taken so far, in order."""
+        return [job.id for job in self.jobs[: self.place]]
 
 
 class FairLine:
@@ -54,6 +70,7 @@ class FairLine:
         self._by_user: dict[tuple[int, str], deque[WaitingJob]] = defaultdict(deque)
         for job in sorted(jobs, key=age_key):
             self._by_user[-job.ask.priority, job.ask.user].append(job)
+        self._taken: list[str] = []
         self._heap = [self._entry(key) for key in self._by_user]
         heapq.heapify(self._heap)
 
@@ -88,7 +105,12 @@ class FairLine:
             heapq.heapreplace(self._heap, self._entry(key))
         else:
             heapq.heappop(self._heap)
+        self._taken.append(job.id)
         return job
+
+    def taken(self) -> list[str]:
+        """Ids of the jobs taken so far, in order."""
+        return self._taken
 
 
 Line = PlainLine | FairLine

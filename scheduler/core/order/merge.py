@@ -6,39 +6,36 @@ others. Called by the cycle at the end of a pass.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 from scheduler.core.inputs.jobs import WaitingJob
-from scheduler.core.order.line import age_key
-
-Taken = tuple[WaitingJob, bool]
-"""A job as its queue gave it up, and whether it was passed over without a turn."""
+from scheduler.core.order.line import Aged, age_key
 
 
-def merged_order(taken: Sequence[Taken]) -> list[str]:
+def merged_order(
+    aged: Sequence[Aged],
+    turned: Sequence[WaitingJob],
+    taken: Mapping[tuple[str, str], Sequence[str]],
+) -> list[str]:
     """Ids of the jobs in order: those that had turns in the order of their turns, those passed over
-    among them by priority and age, each queue's jobs in the order in which it gave them up."""
-    queues: dict[tuple[str, str], deque[str]] = defaultdict(deque)
-    for job, _ in taken:
-        queues[job.ask.tenant, job.ask.queue].append(job.id)
-    if len(queues) <= 1:
-        return [job.id for job, _ in taken]
-    turned = [job for job, is_passed in taken if not is_passed]
-    passed = sorted((job for job, is_passed in taken if is_passed), key=age_key)
-    places = (*_by_age(turned, passed),)
-    return [queues[job.ask.tenant, job.ask.queue].popleft() for job in places]
+    among them by priority and age, each queue's jobs in the order in which it gave them up.
 
-
-def _by_age(turned: list[WaitingJob], passed: list[WaitingJob]) -> list[WaitingJob]:
-    """Both lists in one: before each job that had its turn, those passed over that are older."""
-    merged: list[WaitingJob] = []
-    place, keys = 0, [age_key(job) for job in passed]
+    `aged` are all jobs by priority and age, `turned` those that had turns, `taken` the ids that each
+    (tenant, queue) gave up.
+    """
+    if len(taken) == 1:
+        return list(next(iter(taken.values())))
+    had_turns = {job.id for job in turned}
+    passed = [entry for entry in aged if entry[1].id not in had_turns]
+    places: list[tuple[str, str]] = []
+    first = 0
     for job in turned:
-        key = age_key(job)
-        while place < len(passed) and keys[place] < key:
-            merged.append(passed[place])
-            place += 1
-        merged.append(job)
-    merged.extend(passed[place:])
-    return merged
+        # Those passed over that are older come before it.
+        last = bisect_left(passed, (age_key(job),), first)
+        places.extend([entry[2] for entry in passed[first:last]])
+        places.append((job.ask.tenant, job.ask.queue))
+        first = last
+    places.extend([entry[2] for entry in passed[first:]])
+    following = {place: iter(ids).__next__ for place, ids in taken.items()}
+    return [following[place]() for place in places]

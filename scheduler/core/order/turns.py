@@ -60,13 +60,13 @@ class Turns:
         lines: Mapping[tuple[str, str], Line],
         accounts: Accounts,
         job_key: JobKey,
-        needs_no_turn: Callable[[WaitingJob], bool],
+        head_of: Callable[[Line], WaitingJob | None],
     ) -> None:
-        """`lines` are by (tenant, queue). A head for which `needs_no_turn` holds is dropped: whatever
-        its turn, its answer would be the same (the callee takes note of it)."""
+        """`lines` are by (tenant, queue). `head_of` gives a line's next job that needs a turn, and
+        takes out those before it whose answer is the same whatever their turn."""
         self._accounts = accounts
         self._job_key = job_key
-        self._needs_no_turn = needs_no_turn
+        self._head_of = head_of
         self._flavors = tuple(flavor.name for flavor in snapshot.flavors)
         self._past = past_shares(snapshot, accounts)
         self._count = 0
@@ -128,14 +128,7 @@ class Turns:
         if isinstance(seat, _Group):
             best = seat.best()
             return None if best is None else best.head
-        if not isinstance(seat, _Queue):
-            return None
-        line = seat.line
-        head = line.peek()
-        while head is not None and self._needs_no_turn(head):
-            line.pop()
-            head = line.peek()
-        return head
+        return self._head_of(seat.line) if isinstance(seat, _Queue) else None
 
     def _standing(self, group: _Group, seat: _Seatholder, head: WaitingJob) -> tuple[object, ...]:
         if group.is_plain:

@@ -21,16 +21,23 @@ TallyKey = tuple[tuple[int, int, int, int], int, tuple[Layer, ...], int]
 class Tally:
     """Replicas per node (`cap`) and, in whole groups, per domain of each tier, root first (`counts`).
 
-    `most` is the largest count of each tier. Arrays are the tally's own and move under `refresh`.
+    Arrays are the tally's own and move under `refresh`.
     """
 
     demand: Demand
     usable: Bools
     cap: Ints
     counts: list[Ints]
-    most: list[int]
     is_wanted: bool = True
     """Whether it was asked for since nodes last changed."""
+    _most: list[int] | None = None
+
+    @property
+    def most(self) -> list[int]:
+        """The largest count of each tier."""
+        if self._most is None:
+            self._most = [int(tier.max()) if tier.size else 0 for tier in self.counts]
+        return self._most
 
     def refresh(self, grid: Grid, free: Ints, nodes: Ints) -> None:
         """Count these nodes (distinct) again."""
@@ -43,7 +50,7 @@ class Tally:
             self.counts = bubble_up(grid, self.cap, self.demand.layers)
         else:
             self._add(grid, nodes, delta)
-        self.most = _most(self.counts)
+        self._most = None
 
     def _add(self, grid: Grid, nodes: Ints, delta: Ints) -> None:
         # Without groups a domain's count is the plain sum over its nodes; the narrowest tier is `cap`.
@@ -72,8 +79,4 @@ def tally_of(grid: Grid, demand: Demand, free: Ints, usable: Bools) -> Tally:
     """A fresh count of all nodes."""
     cap = replica_capacity(demand, free, usable)
     counts = bubble_up(grid, cap, demand.layers)
-    return Tally(demand, usable, cap, counts, _most(counts))
-
-
-def _most(counts: list[Ints]) -> list[int]:
-    return [int(tier.max()) if tier.size else 0 for tier in counts]
+    return Tally(demand, usable, cap, counts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.calendar.ends import saved_at
 from scheduler.core.inputs.jobs import Ask, EvictionRule, RunningJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.quota.accounts import Accounts
@@ -98,15 +97,6 @@ def _all_borrow(owner: Account, top: Account) -> bool:
 def _reaching(leaf: Account, top: Account, gpus: int) -> int:
     path = list(leaf.path())
     return bubbled(path, gpus)[path.index(top)]
-
-
-def lost_gpu_seconds(job: RunningJob, gpus: int, now: float) -> float:
-    """What stopping the job now loses: its `gpus` × the time since its last checkpoint."""
-    if job.started_at is None:
-        return 0.0
-    saved = saved_at(job, now)
-    since = job.started_at if saved is None else max(saved, job.started_at)
-    return gpus * max(0.0, now - since)
 
 
 def told_numbers(accounts: Accounts, ask: Ask, victim: RunningJob, now: float) -> Numbers:

@@ -7,7 +7,7 @@ that is not needed is given back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,15 +15,16 @@ from functools import cached_property
 import numpy as np
 
 from scheduler.core.inputs.jobs import Ask, EvictionRule, RunningJob
-from scheduler.core.memo import Holding
 from scheduler.core.placement.demand import Demand
 from scheduler.core.placement.field import Field
 from scheduler.core.placement.gang import Placement, place, place_counted
 from scheduler.core.placement.tally import Tally, tally_of
-from scheduler.core.preemption.rules import Limits, lost_gpu_seconds, protection, rule_for
+from scheduler.core.preemption.rules import Limits, protection, rule_for
 from scheduler.core.quota.accounts import Accounts
 from scheduler.core.quota.shares import share
+from scheduler.core.roster import Holding, Roster
 from scheduler.core.topology.grid import GPUS, RESOURCES, Bools, Ints
+from scheduler.core.topology.spans import spans_of
 
 _DOMAINS_TRIED = 8
 _REFUSALS_TOLD = 5
@@ -63,6 +64,11 @@ class _Room:
         self.free[:, unit.nodes] += sign * unit.amounts
         if self._tally is not None:
             self._tally.refresh(self._grid, self.free, unit.nodes)
+
+    @property
+    def knows(self) -> bool:
+        """Whether `fits` is certain: there is a place whenever it says so."""
+        return self._tally is not None
 
     def fits(self) -> bool:
         """Whether the preemptor has a place (several roles: whether it might)."""
@@ -105,26 +111,14 @@ class Preemptor:
 class Search:
     """Looks for victims on one field. Accounts and field are as they were when it returns."""
 
-    def __init__(
-        self, field: Field, accounts: Accounts, holdings: list[Holding], limits: Limits
-    ) -> None:
+    def __init__(self, field: Field, accounts: Accounts, roster: Roster, limits: Limits) -> None:
         self._field = field
         self._accounts = accounts
         self._limits = limits
-        self._holdings = holdings
+        self._roster = roster
         self._gone: set[str] = set()
-        self._spared: dict[str, str] = {}
-        units: list[Unit] = []
-        for holding in holdings:
-            why = protection(holding.job, limits)
-            if why is None:
-                units.extend(_units(field, holding, limits.now))
-            else:
-                self._spared[holding.job.id] = why
-        # The preferences that do not move while jobs are considered; shares are sorted by later.
-        self._units = sorted(units, key=_worth)
-        self._flat = _Flat(self._units)
-        self._is_left = np.ones(len(self._units), dtype=np.bool_)
+        self._units = _Units(field, roster, limits)
+        self._is_left = np.ones(self._units.count, dtype=np.bool_)
 
     def find(self, preemptor: Preemptor) -> Found | None:
         """The cheapest proven set of victims over the likeliest domains, or None."""
@@ -143,12 +137,13 @@ class Search:
         """Jobs that were not chosen, with the reason, those with the most seats first."""
         chosen = {unit.job.id for unit, _ in found.units} | self._gone
         told: list[tuple[str, str]] = []
-        for job in self._largest:
+        for place_ in self._largest:
             if len(told) == _REFUSALS_TOLD:
                 break
+            job = self._roster.holdings[place_].job
             if job.id in chosen:
                 continue
-            why = self._spared.get(job.id)
+            why = protection(job, self._limits)
             if why is None:
                 rule = rule_for(self._accounts, preemptor.ask, job, preemptor.gpus)
                 why = "no_rule" if rule is None else "not_needed"
@@ -156,16 +151,17 @@ class Search:
         return tuple(told)
 
     @cached_property
-    def _largest(self) -> list[RunningJob]:
-        jobs = [holding.job for holding in self._holdings]
-        return sorted(jobs, key=lambda job: (-len(job.seats), job.id))
+    def _largest(self) -> list[int]:
+        """Places in the roster, those of jobs with the most seats first, then by id."""
+        order: list[int] = np.argsort(-self._roster.rows["seats"], kind="stable").tolist()
+        return order
 
     def drop(self, job_ids: set[str]) -> None:
         """These jobs are victims by now: later searches do not see them."""
         self._gone |= job_ids
-        for place_, unit in enumerate(self._units):
-            if unit.job.id in job_ids:
-                self._is_left[place_] = False
+        places = [self._roster.place_of(job_id) for job_id in job_ids]
+        gone = [place_ for place_ in places if place_ is not None]
+        self._is_left &= ~np.isin(self._units.holders, gone)
 
     def _candidates(self, preemptor: Preemptor, *, strict: bool) -> list[int]:
         """Places in `_units` of those that some rule might allow, the best victims first: surplus,
@@ -174,17 +170,19 @@ class Search:
         A rule looks at a victim's tenant and, inside the preemptor's own, at its priority, else at
         its size: it is asked once for each of those.
         """
-        flat, left = self._flat, np.flatnonzero(self._is_left)
+        flat, left = self._units, np.flatnonzero(self._is_left)
         if not left.size:
             return []
         tenants = flat.tenants[left]
-        is_own = tenants == flat.names.get(preemptor.ask.tenant, -1)
+        is_own = tenants == flat.names.tenants.get(preemptor.ask.tenant, -1)
         ranks = np.where(is_own, flat.priorities[left], flat.job_gpus[left])
         kinds_of = tenants * (int(ranks.max()) + 1) + ranks
         _, firsts, kinds = np.unique(kinds_of, return_index=True, return_inverse=True)
-        may = [self._might(preemptor, self._units[left[i]], strict=strict) for i in firsts.tolist()]
+        may = [
+            self._might(preemptor, flat.job(int(left[i])), strict=strict) for i in firsts.tolist()
+        ]
         allowed = left[np.array(may, dtype=np.bool_)[kinds]]
-        shares = np.array([self._share_of(name) for name in flat.names])
+        shares = np.array([self._share_of(name) for name in flat.names.tenants])
         keys = (allowed, -shares[flat.tenants[allowed]], flat.is_whole[allowed])
         ordered: list[int] = allowed[np.lexsort(keys)].tolist()
         return ordered
@@ -193,8 +191,8 @@ class Search:
         account = self._accounts.account(tenant, self._field.grid.flavor.name)
         return 0.0 if account is None else share(account)
 
-    def _might(self, preemptor: Preemptor, unit: Unit, *, strict: bool) -> bool:
-        rule = rule_for(self._accounts, preemptor.ask, unit.job, preemptor.gpus, strict=strict)
+    def _might(self, preemptor: Preemptor, victim: RunningJob, *, strict: bool) -> bool:
+        rule = rule_for(self._accounts, preemptor.ask, victim, preemptor.gpus, strict=strict)
         return rule is not None
 
     def _domains(self, preemptor: Preemptor, candidates: list[int]) -> Iterator[Bools]:
@@ -203,7 +201,7 @@ class Search:
         tier_index = max(demand.limit_tier for demand in preemptor.demands)
         tier = grid.tiers[tier_index]
         free = np.where(preemptor.usable, np.maximum(self._field.free[GPUS], 0), 0)
-        freed = np.where(preemptor.usable, self._flat.freed(candidates, grid.size), 0)
+        freed = np.where(preemptor.usable, self._units.freed(candidates, grid.size), 0)
         now = np.add.reduceat(free, tier.starts[:-1])
         then = now + np.add.reduceat(freed, tier.starts[:-1])
         possible = np.flatnonzero(then >= preemptor.gpus)
@@ -220,14 +218,14 @@ class Search:
         chosen: list[tuple[Unit, EvictionRule]] = []
         room = _Room(self._field, preemptor, mask)
         short = preemptor.gpus - int(np.maximum(room.free[GPUS], 0)[mask].sum())
-        touching = self._flat.touching(mask)
+        touching = self._units.touching(mask)
         with self._undone(chosen):
             quota_short = self._is_quota_short(preemptor)
             for place_ in candidates:
                 # It must free something in the domain, or quota that is missing.
                 if not (quota_short or touching[place_]):
                     continue
-                unit = self._units[place_]
+                unit = self._units.unit(place_)
                 rule = rule_for(
                     self._accounts, preemptor.ask, unit.job, preemptor.gpus, strict=strict
                 )
@@ -287,38 +285,80 @@ class Search:
         """Go backwards through the set and give back each victim that is not needed."""
         for pair in list(reversed(chosen)):
             self._count(pair[0], room, -1)
-            without = None
-            if room.fits() and not self._is_quota_short(preemptor):
-                without = room.place()
+            if self._is_quota_short(preemptor) or not room.fits():
+                self._count(pair[0], room, 1)
+                continue
+            if room.knows:
+                chosen.remove(pair)
+                continue
+            without = room.place()
             if without is None:
                 self._count(pair[0], room, 1)
             else:
                 placement = without
                 chosen.remove(pair)
-        return Found(tuple(chosen), placement)
+        return Found(tuple(chosen), (room.place() if room.knows else None) or placement)
 
 
-class _Flat:
-    """The nodes of many units as one array, to ask about all of them at once."""
+class _Units:
+    """All jobs of a roster that may be stopped, and the surplus of elastic ones, as arrays in order of
+    worth: low priority, low cost, newest first, then by id, surplus before the whole."""
 
-    def __init__(self, units: list[Unit]) -> None:
-        self._count = len(units)
-        nothing = np.zeros(0, dtype=np.int64)
-        self._nodes = np.concatenate([nothing, *(unit.nodes for unit in units)])
-        self._gpus = np.concatenate([nothing, *(unit.amounts[GPUS] for unit in units)])
-        self._owner = np.repeat(np.arange(self._count), _ints(unit.nodes.size for unit in units))
-        self.names: dict[str, int] = {}
-        """Tenants, numbered as in `tenants`."""
-        self.tenants = _ints(
-            self.names.setdefault(unit.job.ask.tenant, len(self.names)) for unit in units
+    def __init__(self, field: Field, roster: Roster, limits: Limits) -> None:
+        self._roster, rows = roster, roster.rows
+        self._lost = roster.lost_gpu_seconds(limits.now)
+        whole = np.flatnonzero(_unprotected(roster, limits))
+        elastic = whole[rows["is_elastic"][whole]].tolist()
+        surplus = [(i, _surplus(field, roster.holdings[i], float(self._lost[i]))) for i in elastic]
+        extra = [(i, unit) for i, unit in surplus if unit is not None]
+        holders = np.concatenate((whole, np.array([i for i, _ in extra], dtype=np.int64)))
+        is_whole = np.arange(holders.size) < whole.size
+        worth = (
+            holders,
+            -rows["placed_at"][holders],
+            self._lost[holders],
+            rows["priority"][holders],
         )
-        self.priorities = _ints(unit.job.ask.priority for unit in units)
-        self.job_gpus = _ints(unit.job_gpus for unit in units)
-        self.is_whole = np.fromiter((unit.keeps == 0 for unit in units), dtype=np.bool_)
+        order = np.lexsort((is_whole, *worth))
+        spans = roster.spans.picked(whole)
+        if extra:
+            spans = spans.followed_by(spans_of([(unit.nodes, unit.amounts) for _, unit in extra]))
+        self.count = order.size
+        self.holders, self.is_whole = holders[order], is_whole[order]
+        self.names = roster.names
+        self.tenants = rows["tenant"][self.holders]
+        self.priorities = rows["priority"][self.holders]
+        self.job_gpus = rows["gpus"][self.holders]
+        spans = spans.picked(order)
+        self._nodes, self._gpus, self._owner = spans.nodes, spans.amounts[GPUS], spans.owners
+        self._made: dict[int, Unit] = {}
+        for place_ in np.flatnonzero(~self.is_whole).tolist():
+            self._made[place_] = extra[int(order[place_]) - whole.size][1]
+
+    def job(self, place_: int) -> RunningJob:
+        """The job of a unit."""
+        return self._roster.holdings[int(self.holders[place_])].job
+
+    def unit(self, place_: int) -> Unit:
+        """The unit at a place in this order."""
+        found = self._made.get(place_)
+        if found is None:
+            holder = int(self.holders[place_])
+            held = self._roster.holdings[holder]
+            found = self._made[place_] = Unit(
+                held.job,
+                held.gpus,
+                0,
+                held.nodes,
+                held.amounts,
+                held.gpus,
+                float(self._lost[holder]),
+            )
+        return found
 
     def freed(self, units: list[int], size: int) -> Ints:
         """GPUs per node that these units hold, an elastic job's surplus counted twice."""
-        counted = np.zeros(self._count, dtype=np.bool_)
+        counted = np.zeros(self.count, dtype=np.bool_)
         counted[units] = True
         mine = counted[self._owner]
         freed = np.bincount(self._nodes[mine], weights=self._gpus[mine], minlength=size)
@@ -326,27 +366,20 @@ class _Flat:
 
     def touching(self, mask: Bools) -> Bools:
         """For each unit whether it has a node in the mask."""
-        touching = np.zeros(self._count, dtype=np.bool_)
+        touching = np.zeros(self.count, dtype=np.bool_)
         touching[self._owner[mask[self._nodes]]] = True
         return touching
 
 
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, dtype=np.int64)
-
-
-def _worth(unit: Unit) -> tuple[int, float, float, str, bool]:
-    """Low priority, low cost, newest first."""
-    job = unit.job
-    return (job.ask.priority, unit.lost_gpu_seconds, -job.placed_at, job.id, unit.keeps == 0)
-
-
-def _units(field: Field, holding: Holding, now: float) -> list[Unit]:
-    job = holding.job
-    lost = lost_gpu_seconds(job, holding.gpus, now)
-    whole = Unit(job, holding.gpus, 0, holding.nodes, holding.amounts, holding.gpus, lost)
-    surplus = _surplus(field, holding, lost)
-    return [whole] if surplus is None else [surplus, whole]
+def _unprotected(roster: Roster, limits: Limits) -> Bools:
+    """For each job whether `protection` has nothing against stopping it."""
+    rows, queues = roster.rows, limits.queues
+    least = [
+        queues[name].min_runtime_seconds if name in queues else 0.0 for name in roster.names.queues
+    ]
+    has_run = limits.now - rows["placed_at"] >= np.array([*least, 0.0])[rows["queue"]]
+    allowed: Bools = rows["may_stop"] & (rows["preemptions"] < limits.budget) & has_run
+    return allowed
 
 
 def _surplus(field: Field, holding: Holding, lost: float) -> Unit | None:

@@ -168,6 +168,8 @@ class Accounts:
 
     def limit_refusal(self, ask: Ask, flavor: str, gpus: int) -> Reason | None:
         """USER_LIMIT when the queue's or user's limit would be passed."""
+        if not self._limits:
+            return None
         for key in _limit_keys(ask, flavor):
             limit = self._limits.get(key)
             if limit is not None and self._limited[key] + gpus > limit:
@@ -195,6 +197,8 @@ class Accounts:
     def room(self, ask: Ask, flavor: str) -> int:
         """`available` with the queue's and user's limits counted."""
         room = self.available(ask, flavor)
+        if not self._limits:
+            return room
         for key in _limit_keys(ask, flavor):
             limit = self._limits.get(key)
             if limit is not None:

@@ -7,8 +7,8 @@ booking, placed again in order, still finds a place at its own time.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -18,13 +18,13 @@ from scheduler.core.calendar.ends import NEVER
 from scheduler.core.calendar.windows import Stay
 from scheduler.core.placement.demand import Demand, replica_capacity
 from scheduler.core.placement.field import Field
-from scheduler.core.placement.gang import Placement, place
+from scheduler.core.placement.gang import Placement, place, place_counted
 from scheduler.core.placement.search import bubble_up
-from scheduler.core.timeline.future import Claim, Future
-from scheduler.core.topology.grid import GPUS, Bools, Ints
+from scheduler.core.timeline.claims import Claim, Claims, claims_of
+from scheduler.core.timeline.future import Future
+from scheduler.core.topology.grid import GPUS, Bools
 
 _MOMENTS_TRIED = 64
-_CLAIMS_EXACT = 8
 _LEAST_GAP_SECONDS = 60.0
 
 
@@ -52,7 +52,36 @@ class Bookings:
         self._field = field
         self.future = future
         self._standing = standing
-        self.booked: list[Booked] = []
+        self._booked: list[Booked] = []
+        self._claims: Claims | None = None
+        self._turns: list[float] = []
+        self._stood: tuple[Claim, ...] = ()
+
+    @property
+    def booked(self) -> Sequence[Booked]:
+        """The bookings made so far."""
+        return self._booked
+
+    @booked.setter
+    def booked(self, booked: Sequence[Booked]) -> None:
+        self._booked, self._claims = list(booked), None
+
+    def _claimed(self) -> Claims:
+        """Standing claims and those of the bookings, with the ends of both sorted in `_turns`."""
+        standing = tuple(self._standing.values())
+        if self._claims is None or standing != self._stood:
+            every = [*standing, *(booked.claim for booked in self._booked)]
+            self._claims, self._stood = claims_of(every), standing
+            ends = {claim.until for claim in every if claim.until < NEVER}
+            self._turns = sorted({*ends, *self._field.windows.turns(-NEVER)})
+        return self._claims
+
+    def _add(self, booked: Booked) -> None:
+        claims, claim = self._claimed(), booked.claim
+        self._booked.append(booked)
+        self._claims = claims.followed_by(claim)
+        if claim.until < NEVER:
+            insort(self._turns, claim.until)
 
     def book(
         self, stay: Stay, demands: tuple[Demand, ...], *, roughly: bool = False
@@ -64,91 +93,83 @@ class Bookings:
         many jobs: times are coarser the further away they are (as Slurm's bf_resolution), and so
         they are whenever there are many.
         """
-        length = stay.until - stay.start
-        moments = self._moments(stay, demands)
-        if roughly or len(moments) > _MOMENTS_TRIED:
-            moments = list(islice(_thinned(moments, stay.start), _MOMENTS_TRIED))
-        for moment in moments:
+        if self.tries_left <= 0:
+            return None
+        claims, length = self._claimed(), stay.until - stay.start
+        for moment in self._moments(stay, demands, roughly=roughly):
             if self.tries_left <= 0:
                 break
             self.tries_left -= 1
             then = replace(stay, start=moment, until=moment + length)
-            placement = self._place(then, demands, [b.claim for b in self.booked])
+            placement = self._place(then, demands, claims)
             if placement is not None:
                 made = Booked(then, demands, claim_of(then, placement), placement)
-                self.booked.append(made)
+                self._add(made)
                 return made
         return None
 
     def withdraw(self, booked: Booked) -> None:
         """Give up a booking."""
-        self.booked = [other for other in self.booked if other is not booked]
+        self.booked = [other for other in self._booked if other is not booked]
 
-    def _moments(self, stay: Stay, demands: tuple[Demand, ...]) -> Sequence[float]:
+    def _moments(
+        self, stay: Stay, demands: tuple[Demand, ...], *, roughly: bool
+    ) -> Iterable[float]:
         """Times worth trying, earliest first.
 
-        Without claims and windows room only grows, so the first moment that could do is found by
-        bisection; from there on also ends of bookings and windows count.
+        Without claims and windows room only grows, so the first moment that could do is known; from
+        there on also ends of bookings and windows count.
         """
-        moments = [stay.start, *self.future.times(stay.start)]
-        first = self._first_possible(moments, stay, demands)
-        if first == len(moments):
+        first = self._first_possible(stay, demands)
+        if first == NEVER:
             return ()
-        earliest = moments[first]
-        turns = [
-            *(
-                claim.until
-                for claim in (*self._standing.values(), *(b.claim for b in self.booked))
-                if earliest <= claim.until < NEVER
-            ),
-            *self._field.windows.turns(earliest),
-        ]
-        if turns:
-            return sorted({*moments[first:], *turns})
-        return moments[first:]
+        earliest = max(first, stay.start)
+        lines = (self.future.times, self._turns)
+        count = sum(len(times) - bisect_left(times, earliest) for times in lines)
+        if roughly or count >= _MOMENTS_TRIED:
+            return islice(_thinned(lines, earliest, stay.start), _MOMENTS_TRIED)
+        later = {time for times in lines for time in times[bisect_left(times, earliest) :]}
+        return sorted(later | {earliest})
 
-    def _first_possible(self, moments: list[float], stay: Stay, demands: tuple[Demand, ...]) -> int:
-        if len(demands) == 1 and demands[0].limit_tier == 0 and not demands[0].layers:
-            usable = self._field.lens.view(stay.ask).inside
-            table = self.future.replicas_over_time(demands[0], usable)
-            if table is not None:
-                first = int(np.searchsorted(table, demands[0].count))
-                return bisect_left(moments, first, key=self.future.passed)
+    def _first_possible(self, stay: Stay, demands: tuple[Demand, ...]) -> float:
+        """The first moment at which each role, claims and windows left aside, fits by itself."""
+        usable = self._field.lens.view(stay.ask).inside
+        return max(self._first_for(stay.start, demand, usable) for demand in demands)
+
+    def _first_for(self, start: float, demand: Demand, usable: Bools) -> float:
+        if not demand.layers:
+            return self.future.first_holding(demand, usable)
         # Fewer GPUs than the job needs come free before this moment, wherever they are.
-        gpus = sum(demand.count * demand.request[GPUS] for demand in demands)
-        low = bisect_left(moments, self.future.first_with(gpus))
-        # The first that could do is mostly near: go on in growing steps, then halve.
-        step, high = 1, low
-        while high < len(moments) and not self._could(moments[high], stay, demands):
-            low, high, step = high + 1, high + step, 2 * step
-        high = min(high, len(moments))
-        return bisect_left(
-            moments, 1, low, high, key=lambda moment: self._could(moment, stay, demands)
+        earliest = self.future.first_with(demand.count * demand.request[GPUS])
+        times = self.future.times
+        moments = [start, *times[bisect_right(times, start) :]]
+        place = bisect_left(
+            moments,
+            1,
+            bisect_left(moments, earliest),
+            key=lambda moment: self._could(moment, demand, usable),
+        )
+        return moments[place] if place < len(moments) else NEVER
+
+    def _could(self, moment: float, demand: Demand, usable: Bools) -> bool:
+        cap = np.where(usable, self.future.replicas_at(demand, moment), 0)
+        counts = bubble_up(self._field.grid, cap, demand.layers)
+        return any(
+            counts[tier].size and int(counts[tier].max()) >= demand.count
+            for tier in range(self._field.grid.node_tier, demand.limit_tier - 1, -1)
         )
 
-    def _could(self, moment: float, stay: Stay, demands: tuple[Demand, ...]) -> bool:
-        usable = self._field.lens.view(stay.ask).inside
-        free = self.future.free_at(moment)
-        return all(_fits_alone(self._field, demand, free, usable) for demand in demands)
-
-    def _place(
-        self, stay: Stay, demands: tuple[Demand, ...], claims: Sequence[Claim]
-    ) -> Placement | None:
-        every = [*self._standing.values(), *claims] if self._standing else claims
-        overlapping = [c for c in every if c.start < stay.until and c.until > stay.start]
-        if len(overlapping) > _CLAIMS_EXACT:
-            free = self._free_beside_all(stay, overlapping)
-        else:
-            free = self.future.free_during(stay.start, stay.until, overlapping)
-        return place(self._field.grid, demands, free, self._field.usable(stay))
-
-    def _free_beside_all(self, stay: Stay, claims: Sequence[Claim]) -> Ints:
-        """What is free at the start with all claims counted as if at once: less than there is,
-        never more, and quick where claims are many."""
-        free = self.future.free_at(stay.start).copy()
-        for claim in claims:
-            free[:, claim.nodes] -= claim.amounts
-        return free
+    def _place(self, stay: Stay, demands: tuple[Demand, ...], claims: Claims) -> Placement | None:
+        grid, future, usable = self._field.grid, self.future, self._field.usable(stay)
+        nodes, free = claims.beside(stay.start, stay.until, future.free_on)
+        if len(demands) != 1:
+            every = future.free_at(stay.start).copy()
+            every[:, nodes] = free
+            return place(grid, demands, every, usable)
+        cap = future.replicas_at(demands[0], stay.start)
+        cap[nodes] = replica_capacity(demands[0], free, None)
+        counts = bubble_up(grid, np.where(usable, cap, 0), demands[0].layers)
+        return place_counted(grid, demands[0], counts)
 
     def touched_by(self, start: Claim) -> list[Booked]:
         """Bookings that begin before the start would end and use any of its nodes."""
@@ -165,12 +186,12 @@ class Bookings:
         return next(iter(self.touched_by(start) or self._before(start.until)))
 
     def _before(self, until: float) -> list[Booked]:
-        return [b for b in self.booked if b.claim.start < until]
+        return [b for b in self._booked if b.claim.start < until]
 
     def kept_nodes(self, until: float) -> Bools:
         """The nodes of bookings that begin before `until`."""
         mask = np.zeros(self._field.grid.size, dtype=np.bool_)
-        for booked in self.booked:
+        for booked in self._booked:
             if booked.claim.start < until:
                 mask[booked.claim.nodes] = True
         return mask
@@ -194,52 +215,41 @@ class Bookings:
     def _is_delicate(self, early: Sequence[Booked]) -> bool:
         """Whether placing these again may fail though their own nodes are free: one booking gets
         other nodes than before and stands in the way of the next, or of its own second role."""
-        return len(self.booked) > 1 or any(len(booked.demands) > 1 for booked in early)
+        return len(self._booked) > 1 or any(len(booked.demands) > 1 for booked in early)
 
     def _again(self, start: Claim) -> list[Booked] | None:
         kept: list[Booked] = []
-        claims = [start]
-        for booked in self.booked:
+        claims = claims_of([*self._standing.values(), start])
+        for booked in self._booked:
             placement = self._place(booked.stay, booked.demands, claims)
             if placement is None:
                 return None
-            claims.append(claim_of(booked.stay, placement))
-            kept.append(replace(booked, claim=claims[-1], placement=placement))
+            claim = claim_of(booked.stay, placement)
+            claims = claims.followed_by(claim)
+            kept.append(replace(booked, claim=claim, placement=placement))
         return kept
 
 
-def _thinned(moments: Sequence[float], start: float) -> Iterator[float]:
-    """The moments without those that come too soon after the one before: a minute at first, a
-    thirty-second part of the distance further out. The last of each gap is kept, so that an
-    estimate is a gap late at worst; so is the very first."""
-    before: float | None = None
-    last: float | None = None
-    for moment in moments:
-        if before is not None and last is not None:
-            gap = max(_LEAST_GAP_SECONDS, (moment - start) / 32)
-            if moment - before >= gap:
-                yield last
-                before = last
-        elif last is not None:
-            yield last
-            before = last
-        last = moment
-    if last is not None:
-        yield last
+def _thinned(lines: Sequence[Sequence[float]], earliest: float, start: float) -> Iterator[float]:
+    """The moments of sorted lines from `earliest` on, without those that come too soon after the one
+    before: a minute at first, a thirty-second part of the distance from `start` further out. The
+    last of each gap is kept, so that an estimate is a gap late at worst; so is the very first."""
+    moment = earliest
+    while moment < NEVER:
+        yield moment
+        gap = max(moment + _LEAST_GAP_SECONDS, moment + (moment - start) / 31)
+        following, moment = moment, NEVER
+        for times in lines:
+            first, last = bisect_right(times, following), bisect_left(times, gap)
+            if last > first:
+                moment = times[last - 1] if moment == NEVER else max(moment, times[last - 1])
+        if moment == NEVER:
+            later = [bisect_right(times, following) for times in lines]
+            ahead = [t[at] for t, at in zip(lines, later, strict=True) if at < len(t)]
+            moment = min(ahead, default=NEVER)
 
 
 def claim_of(stay: Stay, placement: Placement) -> Claim:
     """The stay at its place as a claim."""
     nodes, amounts = placement.usage()
     return Claim(stay.job, stay.start, stay.until, nodes, amounts)
-
-
-def _fits_alone(field: Field, demand: Demand, free: Ints, usable: Bools) -> bool:
-    cap = replica_capacity(demand, free, usable)
-    if demand.limit_tier == 0 and not demand.layers:
-        return int(cap.sum()) >= demand.count
-    counts = bubble_up(field.grid, cap, demand.layers)
-    return any(
-        counts[tier].size and int(counts[tier].max()) >= demand.count
-        for tier in range(field.grid.node_tier, demand.limit_tier - 1, -1)
-    )

@@ -6,7 +6,7 @@ Used by the bookings of a pass and by estimates. Amounts are (4, nodes) matrices
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,9 +14,10 @@ import numpy as np
 from scheduler.core.calendar.ends import NEVER
 from scheduler.core.placement.demand import Demand, replica_capacity
 from scheduler.core.placement.field import Field
-from scheduler.core.topology.grid import GPUS, RESOURCES, Bools, Ints
+from scheduler.core.roster import Floats
+from scheduler.core.topology.grid import GPUS, Bools, Ints
+from scheduler.core.topology.spans import Spans
 
-_TABLE_CELLS = 100_000
 _MATRICES_KEPT = 64
 
 
@@ -31,64 +32,83 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Claim:
-    """Nodes kept for a booked job over [start, until)."""
+class _Steps:
+    """Releases entry by entry, an entry being one node of one release.
 
-    job: str
-    start: float
-    until: float
+    `gained` (4, entries) is what the entry's node has got back by then, `before` the node's entry
+    before this one (−1: none), `after` its next (the number of entries: none).
+    """
+
     nodes: Ints
-    amounts: Ints
+    gained: Ints
+    before: Ints
+    after: Ints
+
+    def latest(self, count: int) -> Ints:
+        """The last of each node's entries among the first `count`."""
+        return np.flatnonzero(self.after[:count] >= count)
 
 
 class Future:
     """The time axis of one field. Releases that never come are left out."""
 
-    def __init__(self, field: Field, releases: Iterable[Release]) -> None:
+    def __init__(self, field: Field, jobs: Sequence[str], ends: Floats, spans: Spans) -> None:
+        """`jobs` (by id) end at `ends` and give back `spans`."""
         self._field = field
-        self._releases = sorted(
-            (release for release in releases if release.at != NEVER),
-            key=lambda release: (release.at, release.job),
-        )
-        self._ends = [release.at for release in self._releases]
-        self._flat: tuple[Ints, Ints, Ints] | None = None
+        order = np.argsort(ends, kind="stable")
+        order = order[: int(np.searchsorted(ends[order], NEVER))]
+        self._ends: list[float] = ends[order].tolist()
+        self._jobs = [jobs[i] for i in order.tolist()]
+        self._spans = spans.picked(order)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Something has moved: what is derived must be derived again."""
+        self._steps: _Steps | None = None
+        self._times: list[float] | None = None
         self._gained: Ints | None = None
         self._free: dict[int, Ints] = {}
+        self._capacities: dict[tuple[object, ...], Capacity] = {}
 
     def started(self, release: Release) -> None:
         """A job has started in this pass (its field has counted it) and will end."""
-        self._free.clear()
-        self._gained = None
+        self._forget()
         if release.at == NEVER:
             return
-        position = bisect_right(self._ends, release.at)
-        self._ends.insert(position, release.at)
-        self._releases.insert(position, release)
-        if self._flat is not None:
-            self._flat = _inserted(self._flat, position, release)
+        first, last = bisect_left(self._ends, release.at), bisect_right(self._ends, release.at)
+        place = bisect_left(self._jobs, release.job, first, last)
+        self._ends.insert(place, release.at)
+        self._jobs.insert(place, release.job)
+        self._spans = self._spans.inserted(place, release.nodes, release.amounts)
 
     def reschedule(self, job: str, was: float, at: float) -> None:
         """A running job whose release was planned at `was` will end at another time."""
         for place in range(bisect_left(self._ends, was), bisect_right(self._ends, was)):
-            release = self._releases[place]
-            if release.job == job:
-                del self._releases[place], self._ends[place]
-                if self._flat is not None:
-                    self._flat = _removed(self._flat, place)
+            if self._jobs[place] == job:
+                release = self._release(place)
+                del self._ends[place], self._jobs[place]
+                self._spans = self._spans.without(place)
                 self.started(replace(release, at=at))
                 return
 
-    def times(self, after: float) -> list[float]:
-        """The distinct times after `after` at which something is released."""
-        later = self._ends[bisect_right(self._ends, after) :]
-        return list(dict.fromkeys(later))
+    def _release(self, place: int) -> Release:
+        first, last = self._spans.offsets[place : place + 2].tolist()
+        nodes, amounts = self._spans.nodes[first:last], self._spans.amounts[:, first:last]
+        return Release(self._ends[place], self._jobs[place], nodes, amounts)
+
+    @property
+    def times(self) -> list[float]:
+        """The distinct times at which something is released."""
+        if self._times is None:
+            self._times = list(dict.fromkeys(self._ends))
+        return self._times
 
     def first_with(self, gpus: int) -> float:
         """A moment before which fewer GPUs are free than `gpus`, all nodes together; infinity if
         there is none."""
         if self._gained is None:
-            _, amounts, offsets = self._flattened()
-            self._gained = np.concatenate(([0], np.cumsum(amounts[GPUS])))[offsets[1:]]
+            sums = np.cumsum(self._spans.amounts[GPUS])
+            self._gained = np.concatenate(([0], sums))[self._spans.offsets[1:]]
         free = int(np.maximum(self._field.free[GPUS], 0).sum())
         if gpus <= free:
             return -NEVER
@@ -97,124 +117,143 @@ class Future:
 
     def last_release(self, nodes: Ints, until: float) -> Release | None:
         """The latest release by `until` that touches any of the nodes."""
-        for release in reversed(self._releases[: bisect_right(self._ends, until)]):
-            if np.isin(release.nodes, nodes).any():
-                return release
-        return None
+        count = int(self._spans.offsets[bisect_right(self._ends, until)])
+        touching = np.flatnonzero(np.isin(self._spans.nodes[:count], nodes))
+        if not touching.size:
+            return None
+        entry = int(touching[-1])
+        return self._release(int(np.searchsorted(self._spans.offsets, entry, side="right")) - 1)
+
+    def _passed(self, moment: float) -> int:
+        """How many entries have been released by `moment`."""
+        return int(self._spans.offsets[bisect_right(self._ends, moment)])
 
     def free_at(self, moment: float) -> Ints:
         """Free amounts at `moment` if only what runs now ran on; claims are not counted.
 
         Read only: it may be the field's own matrix.
         """
-        count = bisect_right(self._ends, moment)
+        count = self._passed(moment)
+        if count == 0:
+            return self._field.free
         found = self._free.get(count)
         if found is None:
             if len(self._free) >= _MATRICES_KEPT:
                 self._free.clear()
-            found = self._free[count] = self._free_after(count)
+            steps = self.steps
+            latest = steps.latest(count)
+            found = self._free[count] = self._field.free.copy()
+            found[:, steps.nodes[latest]] += steps.gained[:, latest]
         return found
 
-    def _free_after(self, count: int) -> Ints:
-        if count == 0:
-            return self._field.free
-        nodes, amounts, offsets = self._flattened()
-        upto = offsets[count]
-        size = self._field.grid.size
-        freed = np.stack(
-            [
-                np.bincount(nodes[:upto], weights=amounts[resource, :upto], minlength=size)
-                for resource in range(RESOURCES)
-            ]
-        )
-        return self._field.free + freed.astype(np.int64)
-
-    def _flattened(self) -> tuple[Ints, Ints, Ints]:
-        """Nodes and amounts of all releases in order, and where each begins."""
-        if self._flat is None:
-            nothing = np.zeros(0, dtype=np.int64)
-            sizes = [release.nodes.size for release in self._releases]
-            nodes = np.concatenate([nothing, *(r.nodes for r in self._releases)])
-            amounts = np.concatenate(
-                [np.zeros((RESOURCES, 0), dtype=np.int64), *(r.amounts for r in self._releases)],
-                axis=1,
-            )
-            offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
-            np.cumsum(sizes, out=offsets[1:])
-            self._flat = (nodes, amounts, offsets)
-        return self._flat
-
-    def replicas_over_time(self, demand: Demand, usable: Bools) -> Ints | None:
-        """For 0, 1, 2, … releases passed: replicas on all nodes together, claims not counted.
-
-        None where the table of releases × nodes would be too large to be worth it.
-        """
-        size, count = self._field.grid.size, len(self._releases)
-        if count == 0 or count * size > _TABLE_CELLS:
-            return None
-        nodes, amounts, offsets = self._flattened()
-        which = np.repeat(np.arange(1, count + 1), np.diff(offsets))
-        free = np.zeros((RESOURCES, count + 1, size), dtype=np.int64)
-        for resource, request in enumerate(demand.request):
-            if request > 0:
-                # A job's nodes are distinct, so plain assignment loses nothing.
-                free[resource, which, nodes] = amounts[resource]
-                free[resource, 0] = self._field.free[resource]
-                np.cumsum(free[resource], axis=0, out=free[resource])
-        flat = free.reshape(RESOURCES, -1)
-        cap = replica_capacity(demand, flat, None).reshape(count + 1, size)
-        return np.asarray(cap[:, usable].sum(axis=1))
-
-    def passed(self, moment: float) -> int:
-        """How many releases have come by `moment`."""
-        return bisect_right(self._ends, moment)
-
-    def free_during(self, start: float, until: float, claims: Iterable[Claim]) -> Ints:
-        """The least that is free on each node over [start, until), the claims counted.
-
-        Releases inside the interval only add, so the least is at its start or where a claim
-        begins inside it; each of those moments is looked at on the nodes that claims touch.
-        """
-        overlapping = [claim for claim in claims if claim.start < until and claim.until > start]
-        free = self.free_at(start)
-        if not overlapping:
-            return free
-        free = free.copy()
-        moments = sorted({start, *(claim.start for claim in overlapping if claim.start > start)})
-        if len(moments) == 1:
-            for claim in overlapping:
-                free[:, claim.nodes] -= claim.amounts
-            return free
-        touched = np.unique(np.concatenate([claim.nodes for claim in overlapping]))
-        each = [self._claimed(moment, overlapping)[:, touched] for moment in moments]
-        free[:, touched] = np.minimum.reduce(each)
+    def free_on(self, nodes: Ints, moment: float) -> Ints:
+        """`free_at` on these nodes alone."""
+        count = self._passed(moment)
+        free: Ints = self._field.free[:, nodes]
+        if count:
+            steps = self.steps
+            latest = steps.latest(count)
+            entry_of = np.full(self._field.grid.size, -1)
+            entry_of[steps.nodes[latest]] = latest
+            entries = entry_of[nodes]
+            released = np.flatnonzero(entries >= 0)
+            free[:, released] += steps.gained[:, entries[released]]
         return free
 
-    def _claimed(self, moment: float, claims: list[Claim]) -> Ints:
-        free = self.free_at(moment).copy()
-        for claim in claims:
-            if claim.start <= moment < claim.until:
-                free[:, claim.nodes] -= claim.amounts
-        return free
+    @property
+    def steps(self) -> _Steps:
+        """The releases entry by entry."""
+        if self._steps is None:
+            self._steps = _steps_of(self._spans)
+        return self._steps
+
+    def capacity(self, demand: Demand) -> Capacity:
+        """How many replicas of this size nodes hold as jobs end."""
+        # A replica that asks for nothing fits as often as it is wanted.
+        wanted = 0 if any(demand.request) else demand.count
+        key = (demand.request, demand.groups_of, demand.domain_gpus, wanted)
+        found = self._capacities.get(key)
+        if found is None:
+            found = self._capacities[key] = Capacity(self._field, self.steps, demand)
+        return found
+
+    def replicas_at(self, demand: Demand, moment: float) -> Ints:
+        """Replicas that each node holds at `moment`, claims not counted. The caller's to change."""
+        return self.capacity(demand).at(self._passed(moment))
+
+    def first_holding(self, demand: Demand, usable: Bools) -> float:
+        """The first moment at which a domain at the demand's limit holds it, claims not counted:
+        −infinity when one does now, infinity when none ever does. `demand` has no layers."""
+        entry = self.capacity(demand).first(demand, usable)
+        if entry is None:
+            return NEVER
+        if entry < 0:
+            return -NEVER
+        return self._ends[int(np.searchsorted(self._spans.offsets, entry, side="right")) - 1]
 
 
-def _inserted(
-    flat: tuple[Ints, Ints, Ints], position: int, release: Release
-) -> tuple[Ints, Ints, Ints]:
-    nodes, amounts, offsets = flat
-    at = int(offsets[position])
-    return (
-        np.concatenate((nodes[:at], release.nodes, nodes[at:])),
-        np.concatenate((amounts[:, :at], release.amounts, amounts[:, at:]), axis=1),
-        np.concatenate((offsets[: position + 1], offsets[position:] + release.nodes.size)),
-    )
+class Capacity:
+    """Replicas of one size per node, now and after each release."""
+
+    def __init__(self, field: Field, steps: _Steps, demand: Demand) -> None:
+        self._grid, self._steps = field.grid, steps
+        self._now = replica_capacity(demand, field.free, None)
+        then = field.free[:, steps.nodes] + steps.gained
+        self._then = replica_capacity(demand, then, None)
+        self._sums: dict[tuple[int, int], tuple[Bools, Ints, Ints, int]] = {}
+
+    def at(self, count: int) -> Ints:
+        """Per node after the first `count` entries."""
+        caps = self._now.copy()
+        latest = self._steps.latest(count)
+        caps[self._steps.nodes[latest]] = self._then[latest]
+        return caps
+
+    def first(self, demand: Demand, usable: Bools) -> int | None:
+        """The first entry after which a domain of the limit's tier holds the demand; −1 when one
+        does without any, None when none ever does."""
+        entries, sums, most = self._over_time(demand.limit_tier, usable)
+        if most >= demand.count:
+            return -1
+        holding = entries[sums >= demand.count]
+        return int(holding.min()) if holding.size else None
+
+    def _over_time(self, tier_index: int, usable: Bools) -> tuple[Ints, Ints, int]:
+        """Entries by domain and time, what the entry's domain holds after each, and the most that
+        one domain holds now."""
+        found = self._sums.get((tier_index, id(usable)))
+        if found is None or found[0] is not usable:
+            tier, steps = self._grid.tiers[tier_index], self._steps
+            now = np.where(usable, self._now, 0)
+            by_domain = np.add.reduceat(now, tier.starts[:-1]) if now.size else now
+            previous = np.where(steps.before >= 0, self._then[steps.before], self._now[steps.nodes])
+            more = np.where(usable[steps.nodes], self._then - previous, 0)
+            domains = tier.of_node[steps.nodes]
+            order = np.argsort(domains, kind="stable")
+            sums = by_domain[domains[order]] + _running_sums(domains[order], more[order])
+            most = int(by_domain.max()) if by_domain.size else 0
+            found = self._sums[tier_index, id(usable)] = (usable, order, sums, most)
+        return found[1:]
 
 
-def _removed(flat: tuple[Ints, Ints, Ints], position: int) -> tuple[Ints, Ints, Ints]:
-    nodes, amounts, offsets = flat
-    first, last = int(offsets[position]), int(offsets[position + 1])
-    return (
-        np.concatenate((nodes[:first], nodes[last:])),
-        np.concatenate((amounts[:, :first], amounts[:, last:]), axis=1),
-        np.concatenate((offsets[:position], offsets[position + 1 :] - (last - first))),
-    )
+def _steps_of(spans: Spans) -> _Steps:
+    count = spans.nodes.size
+    order = np.argsort(spans.nodes, kind="stable")
+    nodes = spans.nodes[order]
+    gained = np.empty_like(spans.amounts)
+    gained[:, order] = _running_sums(nodes, spans.amounts[:, order])
+    before, after = np.full(count, -1), np.full(count, count)
+    same = nodes[1:] == nodes[:-1]
+    before[order[1:][same]] = order[:-1][same]
+    after[order[:-1][same]] = order[1:][same]
+    return _Steps(spans.nodes, gained, before, after)
+
+
+def _running_sums(groups: Ints, amounts: Ints) -> Ints:
+    """Running sums along the last axis, from the start of each run of equal `groups`."""
+    sums: Ints = np.cumsum(amounts, axis=-1)
+    if not groups.size:
+        return sums
+    firsts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1])))
+    runs = np.diff(np.append(firsts, groups.size))
+    return sums - np.repeat(sums[..., firsts] - amounts[..., firsts], runs, axis=-1)
