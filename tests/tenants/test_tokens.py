@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.urls import get_resolver
 from django.utils import timezone
 from rest_framework.test import APIClient
@@ -131,3 +132,9 @@ def test_command_refuses_what_makes_no_sense(world, options, says):
     with pytest.raises(CommandError, match=says):
         call_command("create_token", stdout=StringIO(), **options)
     assert not ApiToken.objects.exists()
+
+
+def test_command_in_a_place_without_tables_says_where_to_look(db, monkeypatch):
+    monkeypatch.setattr(connection.introspection, "table_names", list)
+    with pytest.raises(CommandError, match="VAR and DATABASE_URL"):
+        call_command("create_token", user="ravi", stdout=StringIO())

@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
 from django.utils import timezone
 
 from controlplane.common.errors import ApplicationError
@@ -29,6 +30,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the token alone on standard output. Errors go to standard error, status 1."""
+        if User._meta.db_table not in connection.introspection.table_names():
+            raise CommandError(
+                "there are no tables here: are VAR and DATABASE_URL those of the running Muster?"
+            )
         user = User.objects.filter(username=options["user"]).first()
         if user is None:
             raise CommandError(f"there is no user {options['user']!r}")
