@@ -17,7 +17,7 @@ from scheduler.core.timeline.future import Future, Release
 from scheduler.core.timeline.pledges import Held, Pledges, Use
 from scheduler.core.topology.grid import GPUS
 
-_TRIES_OF_ONE = 32
+_TRIES_OF_ONE = 64
 
 
 class Backfill:

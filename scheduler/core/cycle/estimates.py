@@ -7,6 +7,8 @@ into a range.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from scheduler.core.cycle.backfill import Backfill
 from scheduler.core.cycle.world import World
 from scheduler.core.inputs.jobs import WaitingJob
@@ -15,21 +17,22 @@ from scheduler.core.outputs import Booking, Estimate
 
 def estimates(
     world: World, backfill: Backfill, order: list[str], bookings: tuple[Booking, ...]
-) -> tuple[Estimate, ...]:
-    """Estimates for the first `options.estimates` jobs of `order`; those booked have theirs.
+) -> Iterator[Estimate]:
+    """Estimates for the first `options.estimates` jobs of `order`, one at a time; those booked have
+    theirs, and those booked further behind come last.
 
     Equal jobs start in order, so each search begins where the last of its class ended.
     """
     told: dict[str, float | None] = {b.job: b.starts_at for b in bookings}
     waiting = world.memo.lines(world.snapshot).jobs
     latest: dict[str, float | None] = {}
-    made = []
-    for job_id in order[: world.options.estimates]:
+    first = order[: world.options.estimates]
+    for job_id in first:
         if job_id not in told:
             told[job_id] = _estimate(world, backfill, waiting[job_id], latest)
-        made.append(Estimate(job_id, told[job_id]))
-    rest = [Estimate(b.job, b.starts_at) for b in bookings if b.job not in set(order[: len(made)])]
-    return (*made, *rest)
+        yield Estimate(job_id, told[job_id])
+    ahead = set(first)
+    yield from (Estimate(b.job, b.starts_at) for b in bookings if b.job not in ahead)
 
 
 def _estimate(

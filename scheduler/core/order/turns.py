@@ -167,6 +167,8 @@ class Turns:
         leaf = self._accounts.account(head.ask.tenant, flavor)
         if leaf is None:
             return 0
+        if depth == 0:
+            return head.ask.gpus
         amounts = bubbled(list(leaf.path()), head.ask.gpus)
         return amounts[min(depth, len(amounts) - 1)]
 

@@ -64,6 +64,9 @@ class Tally:
     def holds(self, demand: Demand) -> bool:
         """Whether a domain within the limit of `demand`, a demand of equal replicas, holds its least size."""
         most = self.most
+        if not demand.layers:
+            # A wider domain holds whatever a narrower one does.
+            return most[demand.limit_tier] >= demand.least
         return any(
             most[position] >= rounded(demand.least, demand, position)
             for position in range(len(most) - 1, demand.limit_tier - 1, -1)

@@ -65,6 +65,17 @@ class _Room:
         if self._tally is not None:
             self._tally.refresh(self._grid, self.free, unit.nodes)
 
+    def free_gpus(self) -> int:
+        """GPUs that are free in the domain."""
+        return int(np.maximum(self.free[GPUS], 0)[self.mask].sum())
+
+    def gpus_without(self, unit: Unit) -> int:
+        """How many fewer GPUs are free in the domain when the unit comes back."""
+        nodes = unit.nodes
+        free = self.free[GPUS, nodes]
+        lost = np.maximum(free, 0) - np.maximum(free - unit.amounts[GPUS], 0)
+        return int(lost[self.mask[nodes]].sum())
+
     @property
     def knows(self) -> bool:
         """Whether `fits` is certain: there is a place whenever it says so."""
@@ -217,7 +228,7 @@ class Search:
     ) -> Found | None:
         chosen: list[tuple[Unit, EvictionRule]] = []
         room = _Room(self._field, preemptor, mask)
-        short = preemptor.gpus - int(np.maximum(room.free[GPUS], 0)[mask].sum())
+        short = preemptor.gpus - room.free_gpus()
         touching = self._units.touching(mask)
         with self._undone(chosen):
             quota_short = self._is_quota_short(preemptor)
@@ -283,20 +294,22 @@ class Search:
         placement: Placement,
     ) -> Found:
         """Go backwards through the set and give back each victim that is not needed."""
+        spare = room.free_gpus() - preemptor.gpus
         for pair in list(reversed(chosen)):
+            lost = room.gpus_without(pair[0])
+            if lost > spare:
+                continue
             self._count(pair[0], room, -1)
             if self._is_quota_short(preemptor) or not room.fits():
                 self._count(pair[0], room, 1)
                 continue
-            if room.knows:
-                chosen.remove(pair)
-                continue
-            without = room.place()
+            without = placement if room.knows else room.place()
             if without is None:
                 self._count(pair[0], room, 1)
-            else:
-                placement = without
-                chosen.remove(pair)
+                continue
+            placement = without
+            spare -= lost
+            chosen.remove(pair)
         return Found(tuple(chosen), (room.place() if room.knows else None) or placement)
 
 

@@ -7,7 +7,7 @@ need then. Asked by the cycle beside `Bookings.admits`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,27 +122,22 @@ class Pledges:
         later = [p for p in later if p.use.flavor == start.flavor]
         if not later or self._all_fit_now(start, later):
             return None
+        ahead = 0
         for place, pledge in enumerate(later):
-            if not self._fits_then(start, pledge, later[:place]):
+            # Whoever uses a GPU, it takes at most one from the pledged job's room.
+            most = pledge.use.gpus + start.gpus + ahead
+            then = self._accounts_at(pledge.booked.claim.start, start.flavor)
+            if most > then.room(pledge.use.ask, pledge.use.flavor) and not _fits_then(
+                then, start, pledge, later[:place]
+            ):
                 return pledge.booked
+            ahead += pledge.use.gpus
         return None
 
     def _all_fit_now(self, start: Use, pledges: list[Pledge]) -> bool:
         """The cheap sufficient check: everything at once, beside all that runs now."""
         uses = (start, *(pledge.use for pledge in pledges))
         return self._accounts.hold((use.ask, use.flavor, use.gpus) for use in uses)
-
-    def _fits_then(self, start: Use, pledge: Pledge, before: list[Pledge]) -> bool:
-        """The exact check, at the pledge's own time."""
-        moment = pledge.booked.claim.start
-        then = self._accounts_at(moment, start.flavor)
-        active = [p.use for p in before if p.booked.claim.start <= moment < p.use.until]
-        # Whoever uses a GPU, it takes at most one from the pledged job's room.
-        most = pledge.use.gpus + start.gpus + sum(use.gpus for use in active)
-        if most <= then.room(pledge.use.ask, pledge.use.flavor):
-            return True
-        with then.counted((use.ask, use.flavor, use.gpus) for use in (*active, start)):
-            return pledge.use.gpus <= then.room(pledge.use.ask, pledge.use.flavor)
 
     def _accounts_at(self, moment: float, flavor: str) -> Accounts:
         """The accounts as they will be at a moment if only what runs now ran on."""
@@ -171,6 +166,8 @@ class Pledges:
         return _Then(accounts, len(self._accounts.journal))
 
     def _caught_up(self, then: _Then, moment: float, flavor: str) -> Accounts:
+        if then.entries == len(self._accounts.journal) and then.uses == len(self._uses):
+            return then.accounts
         then.accounts.catch_up(self._accounts.journal[then.entries :])
         then.accounts.catch_up(
             (usage_group(use.ask, flavor), -use.gpus)
@@ -189,3 +186,12 @@ class _Then:
     entries: int = 0
     uses: int = 0
     pledges: int = 0
+
+
+def _fits_then(then: Accounts, start: Use, pledge: Pledge, before: Sequence[Pledge]) -> bool:
+    """Whether the pledged job has its room at its own time, the start and the pledges before it in
+    use; `then` are the accounts at that time."""
+    moment = pledge.booked.claim.start
+    active = [p.use for p in before if p.booked.claim.start <= moment < p.use.until]
+    with then.counted((use.ask, use.flavor, use.gpus) for use in (*active, start)):
+        return pledge.use.gpus <= then.room(pledge.use.ask, pledge.use.flavor)
