@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from scheduler.core.calendar.ends import saved_at
 from scheduler.core.inputs.cluster import Crossing, Node, OutCause, Window, WindowKind
 from scheduler.core.inputs.jobs import RunningJob, WaitingJob
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.outputs import Plan
-from scheduler.core.preemption.rules import lost_gpu_seconds
 from scheduler.core.resources import NOTHING
 from scheduler.core.whatif import Difference, difference
 from scheduler.selectors.asks import waiting_from_json
@@ -111,8 +111,14 @@ def _submitted(job: str, made: Plan) -> Json:
 
 
 def _stopped(job: RunningJob, now: float) -> Json:
-    lost = round(lost_gpu_seconds(job, job.gpus, now))
-    return {"job": job.id, "lost_gpu_seconds": lost, "rule": "drain"}
+    return {"job": job.id, "lost_gpu_seconds": round(_lost(job, now)), "rule": "drain"}
+
+
+def _lost(job: RunningJob, now: float) -> float:
+    """GPU seconds since the job's last checkpoint, or since it started."""
+    if job.started_at is None:
+        return 0.0
+    return job.gpus * max(0.0, now - max(job.started_at, saved_at(job, now) or 0.0))
 
 
 def _plan_id(identity: str, leaving: Sequence[RunningJob]) -> str:
