@@ -33,6 +33,7 @@ urlpatterns = [
     path("calendar/proposals/", calendar.window_proposals, name="window-proposals"),
     path("calendar/<int:pk>/", calendar.window_page, name="window"),
     path("calendar/<int:pk>/edit/", calendar.edit_window, name="window-edit"),
+    path("calendar/<int:pk>/times/<str:at>/", calendar.occurrence_page, name="occurrence"),
     path("calendar/<int:pk>/act/", calendar.act_on_window, name="window-act"),
     path("clusters/<str:cluster>/drain/", drains.drain_planner, name="drain-planner"),
     path("clusters/<str:cluster>/drain/preview/", drains.drain_preview, name="drain-preview"),

@@ -1,7 +1,7 @@
 """The forms of maintenance windows, reservations and drains; `changes()` is what the services read."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from queues.forms.submit import SpanField
 from queues.forms.texts import read_words, span_text
-from scheduler.maintenance.recurrence import RecurrenceError, zone_of
+from scheduler.maintenance.recurrence import RecurrenceError, Span, zone_of
 from scheduler.models import Crossing, MaintenanceWindow, RunningJobs, WindowKind
 
 LOCAL = "%Y-%m-%dT%H:%M"
@@ -118,7 +118,22 @@ class WhichNodes(forms.Form):
         }
 
 
-class WindowForm(WhichNodes):
+class WallClock(forms.Form):
+    """Checks that the moments typed in are ones that the clocks of the zone show."""
+
+    def check_wall(self, zone: ZoneInfo | None, *names: str) -> None:
+        """Refuse what lies in the hour that is skipped in spring."""
+        for name in names:
+            wall = self.cleaned_data.get(name)
+            if wall is None or zone is None:
+                continue
+            back = wall.replace(tzinfo=zone).astimezone(UTC).astimezone(zone).replace(tzinfo=None)
+            if back != wall:
+                message = _now("the clocks skip this time on that day; say {time}")
+                self.add_error(name, message.format(time=f"{back:%H:%M}"))
+
+
+class WindowForm(WhichNodes, WallClock):
     """A maintenance window or a reservation."""
 
     title = forms.CharField(label=_("Title"), max_length=200)
@@ -168,6 +183,11 @@ class WindowForm(WhichNodes):
         self._choose("cluster", [(name, name) for name in clusters])
         self._choose("flavor", [("", _("any")), *((name, name) for name in flavors)])
 
+    def clean(self) -> dict[str, Any]:
+        """All fields, each moment one that there is."""
+        self.check_wall(self.cleaned_data.get("time_zone"), "starts_at", "latest_at")
+        return self.cleaned_data
+
     def _choose(self, name: str, choices: list[tuple[Any, Any]]) -> None:
         field = self.fields[name]
         assert isinstance(field, forms.ChoiceField)
@@ -176,7 +196,7 @@ class WindowForm(WhichNodes):
     def changes(self) -> dict[str, Any]:
         """What the service reads; call only when the form is valid."""
         sent = self.cleaned_data
-        starts = sent["starts_at"].replace(tzinfo=sent["time_zone"])
+        starts, ends = _moments(sent["starts_at"], sent["lasts"], sent["time_zone"])
         rule = sent["rule"] if sent["repeat"] == "other" else sent["repeat"]
         latest = sent["latest_at"]
         admits = {key: read_words(sent[key]) for key in ("tenants", "queues", "jobs")}
@@ -184,8 +204,8 @@ class WindowForm(WhichNodes):
             "title": sent["title"],
             "cluster": sent["cluster"],
             "kind": sent["kind"],
-            "starts_at": starts.isoformat(),
-            "ends_at": (starts + timedelta(seconds=sent["lasts"] or 0)).isoformat(),
+            "starts_at": starts,
+            "ends_at": ends,
             "time_zone": sent["time_zone"].key,
             "rrule": rule or None,
             "nodes": self.nodes(),
@@ -218,6 +238,45 @@ class WindowForm(WhichNodes):
             **{key: ", ".join(admits.get(key, ())) for key in ("tenants", "queues", "jobs")},
             **cls.nodes_of(row.nodes),
         }
+
+
+class OccurrenceForm(WallClock):
+    """One time of a series, on the wall clock of the window's zone."""
+
+    starts_at = LocalTimeField(label=_("Starts"))
+    lasts = SpanField(label=_("Lasts"), max_length=40, help_text=_("Such as 2h or 90m."))
+    reason = forms.CharField(label=_("Why"), max_length=1000, required=False)
+
+    def __init__(self, *args: Any, zone: ZoneInfo, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._zone = zone
+
+    def clean(self) -> dict[str, Any]:
+        """All fields, each moment one that there is."""
+        self.check_wall(self._zone, "starts_at")
+        return self.cleaned_data
+
+    @staticmethod
+    def values_of(row: MaintenanceWindow, span: Span) -> dict[str, Any]:
+        """A time as this form shows it."""
+        return {
+            "starts_at": span.starts_at.astimezone(ZoneInfo(row.time_zone)).strftime(LOCAL),
+            "lasts": span_text(round((span.ends_at - span.starts_at).total_seconds())),
+        }
+
+    def changes(self, do: str) -> dict[str, Any]:
+        """What the service reads; call only when the form is valid. do: "skip", "restore", else move."""
+        sent = self.cleaned_data
+        if do in ("skip", "restore"):
+            return {"skipped": do == "skip", "reason": sent["reason"]}
+        starts, ends = _moments(sent["starts_at"], sent["lasts"], self._zone)
+        return {"starts_at": starts, "ends_at": ends, "reason": sent["reason"]}
+
+
+def _moments(wall: datetime, seconds: float | None, zone: ZoneInfo) -> tuple[str, str]:
+    """Start and end in UTC: hours that pass while the clocks change count as they pass."""
+    starts = wall.replace(tzinfo=zone).astimezone(UTC)
+    return starts.isoformat(), (starts + timedelta(seconds=seconds or 0)).isoformat()
 
 
 def field_of(pointer: str) -> str:

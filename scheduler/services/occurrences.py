@@ -56,6 +56,8 @@ LOOK_AHEAD = timedelta(days=14, hours=1)
 DRAIN_LOOK = timedelta(hours=25)
 SOON = timedelta(seconds=1)
 LATER = timedelta(seconds=15)
+# The GPU operator takes a while over each of its steps; looking costs a reading of all nodes.
+UPGRADES = timedelta(seconds=5)
 MOVED = timedelta(seconds=60)
 Hold = Callable[[], None]
 
@@ -98,7 +100,7 @@ class WindowTicker:
         settle_alerts("window_late", self.cluster, _late_facts(self.cluster, late), now)
         if _is_time(self._upgrades_at, now):
             hold_upgrades(self.cluster, now, hold)
-            self._upgrades_at = now + LATER
+            self._upgrades_at = now + UPGRADES
         self._soon_at = now + SOON
         self._again_at = now + (SOON if busy else LATER)
 

@@ -3,7 +3,7 @@
 from calendar import Calendar
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,17 +13,24 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext_lazy
+from django.utils.translation import pgettext, pgettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.common.errors import ApplicationError
+from controlplane.common.errors import ApplicationError, NotVisibleError
 from controlplane.common.looks import Look
 from queues.models import Cluster, Flavor
-from scheduler.forms.windows import WindowForm, field_of
+from scheduler.forms.windows import OccurrenceForm, WindowForm, field_of
+from scheduler.maintenance.recurrence import Span
 from scheduler.models import MaintenanceWindow, OccurrenceState
-from scheduler.selectors.windows import spans_of, window_answers, windows_visible_to
+from scheduler.selectors.windows import (
+    recurrence_of,
+    spans_of,
+    window_answers,
+    windows_visible_to,
+)
 from scheduler.services.departures import outlook_answer
 from scheduler.services.proposals import propose
+from scheduler.services.window_exceptions import change_occurrence
 from scheduler.services.windows import (
     cancel_window,
     change_window,
@@ -32,6 +39,7 @@ from scheduler.services.windows import (
     preview_window,
     window_of,
 )
+from scheduler.views.weeks import HOUR, Happening, bounds_of, columns_of, week_of
 from tenants.access import Actor, Right, may, require
 from tenants.views.shell import Frame, page, render_page
 
@@ -81,16 +89,16 @@ class Day:
 @require_safe
 @page
 def calendar_page(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """A month; `?month=2026-11`. On a narrow screen only the days with something on them."""
+    """A month, `?month=2026-11`, or the week of a day, `?day=2026-11-29`. On a narrow screen the days with something on
+    them, or that one day."""
     now = timezone.now()
-    first = _month(request.GET.get("month", ""), timezone.localdate(now))
-    weeks = Calendar().monthdatescalendar(first.year, first.month)
+    today = timezone.localdate(now)
     rows = list(_in_force(windows_visible_to(actor))[:MOST_WINDOWS])
+    day = _day(request.GET.get("day", ""))
+    shown = _week(rows, day, now) if day else _whole_month(request, rows, today)
     context = {
-        "weeks": _weeks(weeks, rows, first, timezone.localdate(now)),
-        "first": first,
-        "previous": f"{first - timedelta(days=1):%Y-%m}",
-        "next": f"{first + timedelta(days=32):%Y-%m}",
+        **shown,
+        "today": today,
         "windows": _rows(actor, rows, now),
         "may_operate": may(actor, Right.OPERATE_WINDOWS),
     }
@@ -98,6 +106,56 @@ def calendar_page(request: HttpRequest, actor: Actor) -> HttpResponse:
         return render(request, "scheduler/_calendar.html", context)
     frame = Frame("calendar", topics=("windows",))
     return render_page(request, actor, "scheduler/calendar.html", context, frame)
+
+
+def _whole_month(
+    request: HttpRequest, rows: Sequence[MaintenanceWindow], today: date
+) -> dict[str, Any]:
+    first = _month(request.GET.get("month", ""), today)
+    weeks = Calendar().monthdatescalendar(first.year, first.month)
+    return {
+        "weeks": _weeks(weeks, rows, first, today),
+        "first": first,
+        "previous": f"{first - timedelta(days=1):%Y-%m}",
+        "next": f"{first + timedelta(days=32):%Y-%m}",
+        "near": today if (today.year, today.month) == (first.year, first.month) else first,
+    }
+
+
+def _week(rows: Sequence[MaintenanceWindow], day: date, now: datetime) -> dict[str, Any]:
+    days = week_of(day)
+    start, end = bounds_of(days)
+    happenings = [
+        Happening(
+            span.starts_at, span.ends_at, row.pk, row.title, which_words(row.nodes),
+            KINDS[row.kind], _("moved") if span.moved_from else "",
+        )
+        for row in rows
+        for span in spans_of(row, start, end)
+    ]  # fmt: skip
+    around = {name: day + timedelta(days=by) for name, by in _STEPS.items()}
+    return {
+        "columns": columns_of(day, happenings, now),
+        "hours": [(hour * HOUR, f"{hour:02}:00") for hour in range(0, 24, 3)],
+        "lines": [hour * HOUR for hour in range(1, 24)],
+        "height": 24 * HOUR,
+        "first": days[0],
+        "last": days[-1],
+        "day": day,
+        **around,
+    }
+
+
+_STEPS = {"week_before": -7, "week_after": 7, "day_before": -1, "day_after": 1}
+
+
+def _day(asked: str) -> date | None:
+    """The day asked for; None where nothing sensible is."""
+    try:
+        found = date.fromisoformat(asked)
+    except ValueError:
+        return None
+    return found if 2000 < found.year < 2200 else None
 
 
 def _month(asked: str, today: date) -> date:
@@ -178,9 +236,49 @@ def _occurrence(answer: Mapping[str, Any]) -> dict[str, Any]:
     times = {
         key: datetime.fromisoformat(value)
         for key, value in answer.items()
-        if key.endswith("_at") and value
+        if (key.endswith("_at") or key == "occurrence") and value
     }
-    return {**answer, **times, "look": STATES[OccurrenceState(answer["state"])]}
+    checks = {node: check_words(what) for node, what in answer["checks"].items()}
+    look = STATES[OccurrenceState(answer["state"])]
+    address = _address(times["occurrence"])
+    return {**answer, **times, "checks": checks, "look": look, "address": address}
+
+
+def _address(by_rule: datetime) -> str:
+    return f"{by_rule.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def check_words(what: Mapping[str, Any]) -> str:
+    """Why a node may not come back yet."""
+    words = {
+        "not_ready": _("is not ready"),
+        "gpus": _("offers {gpus} of {wanted} GPUs"),
+        "health": _("its health is worse than before: {health}"),
+        "driver_upgrade": _("its driver upgrade is under way: {state}"),
+        "unheard": _("was not looked at since the work ended"),
+    }
+    text = words.get(str(what.get("code")), str(what.get("code")))
+    return text.format_map({key: value for key, value in what.items() if key != "code"})
+
+
+def _with_skipped(shown: Mapping[str, Any], row: MaintenanceWindow, now: datetime) -> list[Any]:
+    """All times by their start, those that are skipped among them."""
+    ahead = [each["starts_at"] for each in shown["occurrences"]]
+    skipped = []
+    for each in shown["exceptions"]:
+        span = recurrence_of(row).by_rule(datetime.fromisoformat(each["occurrence"]))
+        if each["starts_at"] is None and span and span.ends_at > now and ahead:
+            skipped.append(
+                {
+                    "address": _address(span.starts_at),
+                    "starts_at": span.starts_at,
+                    "ends_at": span.ends_at,
+                    "state": "skipped",
+                    "look": Look("cancelled", pgettext("window", "skipped")),
+                    "told": each["reason"],
+                }
+            )
+    return sorted([*shown["occurrences"], *skipped], key=lambda each: each["starts_at"])
 
 
 def which_words(nodes: Mapping[str, Any]) -> str:
@@ -203,6 +301,8 @@ def window_page(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
     context = {
         "window": row,
         "shown": shown,
+        "times": _with_skipped(shown, row, now),
+        "changeable": row.rrule and may(actor, Right.OPERATE_WINDOWS) and not row.cancelled_at,
         "going": shown["next"] and shown["next"]["state"] in ("draining", "open"),
         "may_operate": may(actor, Right.OPERATE_WINDOWS) and row.cancelled_at is None,
     }
@@ -385,6 +485,41 @@ def departures_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         "lost": round(answer["lost_gpu_seconds"] / 3600, 1),
         "empty_at": datetime.fromisoformat(empty) if empty else None,
     }
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def occurrence_page(request: HttpRequest, actor: Actor, pk: int, at: str) -> HttpResponse:
+    """One time of a series: move it, skip it (`do=skip`), or let it be as the rule says (`do=restore`)."""
+    require(actor, Right.OPERATE_WINDOWS)
+    row = window_of(actor, pk)
+    by_rule = _by_rule(row, at)
+    now_at = recurrence_of(row).exceptions.get(by_rule.starts_at, by_rule)
+    initial = OccurrenceForm.values_of(row, now_at or by_rule)
+    form = OccurrenceForm(request.POST or None, initial=initial, zone=ZoneInfo(row.time_zone))
+    if request.method == "POST" and form.is_valid():
+        sent = form.changes(request.POST.get("do", ""))
+        version = version_in(request)
+        try:
+            change_occurrence(actor, pk, by_rule.starts_at, sent, version, timezone.now())
+            messages.success(request, _("The time is changed; the others of the series stay."))
+            return redirect("window", pk)
+        except ApplicationError as error:
+            place_errors(form, error)
+    context = {"window": row, "form": form, "by_rule": by_rule, "is_now": now_at}
+    return render_page(request, actor, "scheduler/occurrence.html", context, Frame("calendar"))
+
+
+def _by_rule(row: MaintenanceWindow, at: str) -> Span:
+    """The time that an address names. Raises NotVisibleError."""
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        moment = None
+    found = recurrence_of(row).by_rule(moment) if moment and moment.tzinfo else None
+    if found is None or not row.rrule:
+        raise NotVisibleError(_("The window has no occurrence that begins then by its rule."))
+    return found
 
 
 @require_POST

@@ -53,12 +53,14 @@
     next?.scrollIntoView({ block: "nearest" });
   }
   const current = () => document.querySelector("tr.at");
+  const turn = (rel) => [...document.querySelectorAll(`a[rel=${rel}]`)].find((a) => a.offsetParent)?.click();
   const row = {
     j: () => move(1), k: () => move(-1),
     x: () => current()?.querySelector("input[type=checkbox]")?.click(),
     e: () => { const href = (current()?.dataset.href ?? document.body.dataset.job); if (href) location.href = `${href}#why`; },
     c: () => (current() ? current().querySelector("[data-cancel]") : document.querySelector("[data-cancel]"))?.click(),
     n: () => { const to = document.querySelector("[data-new]"); if (to) location.href = to.href; },
+    "[": () => turn("prev"), "]": () => turn("next"),
     r: () => document.dispatchEvent(new CustomEvent("muster:news")),
     Enter: () => { const to = current(); if (to && document.activeElement === document.body) location.href = to.dataset.href; },
   };
