@@ -10,6 +10,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.common.amounts import NONE, duration
 from controlplane.common.looks import ENDINGS, OUTCOMES, PHASES, Look, reason_look, spoken
 
 EVENT_WORDS: Mapping[str, Promise] = {
@@ -45,6 +46,15 @@ EVENT_WORDS: Mapping[str, Promise] = {
     "node.uncordoned": _("Uncordoned"),
     "node.changed": _("Kubernetes changed the node"),
     "node.gone": _("The node is gone from Kubernetes"),
+    "node.label_wanted": _("Its label {key} is to be {value}"),
+    "node.drained": _("Is to be emptied"),
+    "node.returned": _("A person says that it is well again"),
+    "gpu.overridden": _("A person has spoken about a GPU"),
+    "attempt.adopted": _("Found running, and taken over"),
+    "drift.found": _("Ledger and pods differ"),
+    "drift.healed": _("Ledger and pods agree again"),
+    "job.maintenance_moved": _("The maintenance window ahead was moved"),
+    "job.maintenance_off": _("The maintenance window ahead was called off"),
 }
 # Looks of events that are no phase: the key of a glyph.
 EVENT_GLYPHS: Mapping[str, str] = {
@@ -56,6 +66,22 @@ EVENT_GLYPHS: Mapping[str, str] = {
     "node.cordoned": "draining",
     "node.uncordoned": "free",
     "node.gone": "node_failure",
+    "node.draining": "draining",
+    "node.drained": "draining",
+    "eviction.ordered": "preempted",
+    "eviction.signalled": "preempted",
+    "eviction.ended": "preempted",
+    "drift.found": "warning",
+    "drift.healed": "succeeded",
+    "alert.opened": "warning",
+    "job.maintenance_ahead": "maintenance",
+    "job.maintenance_moved": "maintenance",
+    "attempt.blamed": "node_failure",
+}
+CHANGED_FIELDS: Mapping[str, Promise] = {
+    "max_runtime_seconds": _("time limit"),
+    "priority": _("priority"),
+    "queue": _("queue"),
 }
 PHASE_WORDS: Mapping[str, Promise] = {
     "pending": _("Waits again"),
@@ -71,7 +97,7 @@ def event_look(kind: str, numbers: Mapping[str, Any]) -> Look:
     """The look of an event: that of the phase or outcome that it tells of."""
     outcome, phase, ended = numbers.get("outcome"), numbers.get("to"), numbers.get("ended_by")
     known = OUTCOMES.get(str(outcome)) or PHASES.get(str(phase)) or ENDINGS.get(str(ended))
-    return known or Look(EVENT_GLYPHS.get(kind, "info"), kind)
+    return known or Look(EVENT_GLYPHS.get(kind, "dot"), kind)
 
 
 def event_sentence(kind: str, message: str, numbers: Mapping[str, Any]) -> str:
@@ -90,6 +116,8 @@ def _event_words(kind: str, numbers: Mapping[str, Any]) -> str:
     if kind == "job.reason":
         look = reason_look(str(numbers.get("code")))
         return _now("Waits. {kind}: {words}").format(kind=look.kind, words=look.word)
+    if kind == "job.changed" and (changes := _changes(numbers)):
+        return _now("Changed: {changes}").format(changes=changes)
     named = {
         key: ENDINGS[value].word if key in ("cause", "ended_by") and value in ENDINGS else value
         for key, value in numbers.items()
@@ -98,6 +126,21 @@ def _event_words(kind: str, numbers: Mapping[str, Any]) -> str:
         return str(EVENT_WORDS.get(kind, "")).format_map(spoken(named))
     except KeyError:
         return ""
+
+
+def _changes(numbers: Mapping[str, Any]) -> str:
+    """Fields that became different, with [before, after] of each."""
+    return ", ".join(
+        f"{CHANGED_FIELDS.get(name, name)} {_value(name, pair[0])} → {_value(name, pair[1])}"
+        for name, pair in numbers.items()
+        if isinstance(pair, list) and len(pair) == 2
+    )
+
+
+def _value(name: str, value: Any) -> str:
+    if value is None:
+        return NONE
+    return duration(value) if name.endswith("_seconds") else str(value)
 
 
 def _capital(text: str) -> str:

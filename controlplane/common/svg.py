@@ -95,7 +95,7 @@ def usage_bar(usage: Usage, label: str, height: int = 8) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MapNode:
-    """One node of the map. `css` is its state class, `used` and `gpus` count seats."""
+    """One node of the map. `css` is its state class, `used` and `gpus` count seats, `short` names it in its leaf."""
 
     name: str
     css: str
@@ -103,6 +103,7 @@ class MapNode:
     gpus: int
     label: str
     href: str
+    short: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,42 @@ def node_classes(css: str, used: int, gpus: int) -> str:
 
 
 CELL, GAP, PER_ROW, PAD, HEAD = 20, 4, 8, 10, 22
+# Where there is room a node is a tile: its name over a square for each GPU, in two rows.
+TILE, SQUARE, SQUARES, SQUARES_TOP = (46, 36), (9, 7), 8, 16
+
+
+@dataclass(frozen=True, slots=True)
+class MapScale:
+    """How large nodes are drawn: plain squares on big clusters, tiles with GPUs on small ones."""
+
+    width: int
+    height: int
+    tiles: bool
+
+
+SMALL, LARGE = MapScale(CELL, CELL, tiles=False), MapScale(*TILE, tiles=True)
+
+
+def _tile_shapes(node: MapNode) -> str:
+    """A tile's parts. A square carries the least use (in eighths) that lights it: the node's class tells the use."""
+    w, h = TILE
+    across, down = SQUARE
+    n = min(node.gpus, SQUARES)
+    half = max(1, -(-n // 2))
+    squares = "".join(
+        f'<rect class="q k{max(1, (i + 1) * 8 // n)}" x="{2.5 + i % half * (across + 2)}" '
+        f'y="{SQUARES_TOP + 0.5 + i // half * (down + 2)}" width="{across - 1}" height="{down - 1}"/>'
+        for i in range(n)
+    )
+    return (
+        f'<rect class="cell" x=".5" y=".5" width="{w - 1}" height="{h - 1}"/>'
+        f'<rect class="over b" x="1" y="1" width="{w - 2}" height="{h - 2}" fill="url(#hatch-b)"/>'
+        f'<rect class="over c" x="1" y="1" width="{w - 2}" height="{h - 2}" fill="url(#hatch-c)"/>'
+        f'<text x="3" y="11">{escape(node.short or node.name)}</text>{squares}'
+        f'<path class="mark x" d="M{w - 12} 3l8 8M{w - 4} 3l-8 8"/>'
+        f'<path class="mark d" d="M{w - 13} 1H{w - 1}V13Z"/>'
+        f'<path class="mark q" d="M{w - 6} 3v5M{w - 6} 10v1.5"/>'
+    )
 
 
 def _cell_shapes() -> str:
@@ -159,28 +196,31 @@ def key_cell(css: str, used: int, gpus: int) -> str:
     )
 
 
-def _node(node: MapNode, x: int, y: int, tab: int) -> str:
+def _node(node: MapNode, x: int, y: int, tab: int, scale: MapScale) -> str:
+    shapes = _tile_shapes(node) if scale.tiles else _cell_shapes()
     return (
         f'<a href="{escape(node.href)}" id="n-{escape(node.name)}" data-node="{escape(node.name)}" '
         f'class="{node_classes(node.css, node.used, node.gpus)}" '
         f'transform="translate({x} {y})" aria-label="{escape(node.label)}" tabindex="{tab}">'
-        f"{_cell_shapes()}</a>"
+        f"{shapes}</a>"
     )
 
 
-def _leaf_size(leaf: MapLeaf) -> tuple[int, int]:
+def _leaf_size(leaf: MapLeaf, scale: MapScale) -> tuple[int, int]:
     rows = max(1, -(-len(leaf.nodes) // PER_ROW))
-    return PAD * 2 + PER_ROW * CELL + (PER_ROW - 1) * GAP, HEAD + rows * (CELL + GAP) - GAP + PAD
+    width = PAD * 2 + PER_ROW * scale.width + (PER_ROW - 1) * GAP
+    return width, HEAD + rows * (scale.height + GAP) - GAP + PAD
 
 
-def _leaf(leaf: MapLeaf, x: int, y: int) -> str:
-    width, height = _leaf_size(leaf)
+def _leaf(leaf: MapLeaf, x: int, y: int, scale: MapScale) -> str:
+    width, height = _leaf_size(leaf, scale)
     cells = [
         _node(
             n,
-            x + PAD + i % PER_ROW * (CELL + GAP),
-            y + HEAD + i // PER_ROW * (CELL + GAP),
+            x + PAD + i % PER_ROW * (scale.width + GAP),
+            y + HEAD + i // PER_ROW * (scale.height + GAP),
             0 if i == 0 else -1,
+            scale,
         )
         for i, n in enumerate(leaf.nodes)
     ]
@@ -193,17 +233,17 @@ def _leaf(leaf: MapLeaf, x: int, y: int) -> str:
     )
 
 
-def spine_svg(spine: MapSpine, per_row: int = 2) -> str:
+def spine_svg(spine: MapSpine, scale: MapScale = SMALL, per_row: int = 2) -> str:
     """One spine as an SVG of its own, so that the page can flow spines into columns.
 
     Positions depend only on names and counts: the map keeps its shape while states change.
     """
     x, y, row_height, width, drawn = 0, 0, 0, 0, []
     for index, leaf in enumerate(spine.leaves):
-        leaf_width, leaf_height = _leaf_size(leaf)
+        leaf_width, leaf_height = _leaf_size(leaf, scale)
         if index and index % per_row == 0:
             x, y, row_height = 0, y + row_height + GAP * 2, 0
-        drawn.append(_leaf(leaf, x, y))
+        drawn.append(_leaf(leaf, x, y, scale))
         x, row_height = x + leaf_width + GAP * 2, max(row_height, leaf_height)
         width = max(width, x - GAP * 2)
     height = y + row_height

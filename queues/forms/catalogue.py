@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django import forms
@@ -10,6 +11,8 @@ from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
 from queues.contract.catalogue import NVLINK_SIZES, FlavorFields, PresetFields
+from queues.forms.fields import QuantityField
+from queues.quantities import cpu_millis, cpu_text, memory_mib, memory_text
 
 
 class FlavorForm(forms.Form):
@@ -45,15 +48,17 @@ class FlavorForm(forms.Form):
         initial=FlavorFields().gpus_per_nvlink_domain,
         help_text=_("A tensor-parallel group never leaves one."),
     )
-    default_cpu_millis_per_gpu = forms.IntegerField(
+    default_cpu_millis_per_gpu = QuantityField(
+        cpu_millis,
         label=_("CPU for each GPU"),
-        initial=FlavorFields().default_cpu_millis_per_gpu,
-        help_text=_("In thousandths of a core, when a job does not say."),
+        initial=cpu_text(FlavorFields().default_cpu_millis_per_gpu),
+        help_text=_("Cores, such as 8 or 500m, when a job does not say."),
     )
-    default_memory_mib_per_gpu = forms.IntegerField(
+    default_memory_mib_per_gpu = QuantityField(
+        memory_mib,
         label=_("Memory for each GPU"),
-        initial=FlavorFields().default_memory_mib_per_gpu,
-        help_text=_("In MiB, when a job does not say."),
+        initial=memory_text(FlavorFields().default_memory_mib_per_gpu),
+        help_text=_("Such as 64Gi, when a job does not say."),
     )
 
     def __init__(self, *args: Any, clusters: Sequence[str] = (), **kwargs: Any) -> None:
@@ -68,6 +73,14 @@ class FlavorForm(forms.Form):
     def changes(self) -> dict[str, Any]:
         """What the service reads; call only when the form is valid."""
         return dict(self.cleaned_data)
+
+    @staticmethod
+    def values_of(fields: FlavorFields) -> dict[str, Any]:
+        """A flavor's fields as this form shows them."""
+        return asdict(fields) | {
+            "default_cpu_millis_per_gpu": cpu_text(fields.default_cpu_millis_per_gpu),
+            "default_memory_mib_per_gpu": memory_text(fields.default_memory_mib_per_gpu),
+        }
 
 
 class PresetForm(forms.Form):

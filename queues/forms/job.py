@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from queues.forms.submit import SpanField
+from queues.forms.fields import SpanField
 from queues.forms.texts import span_text
 from queues.lifecycle import Phase
 from queues.models import Job

@@ -7,13 +7,13 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from queues.contract.queue_fields import QueueFields
-from queues.forms.submit import SpanField
+from queues.forms.fields import SpanField
 from queues.forms.texts import read_words, span_text
 from queues.models import Queue, QueueState
 
 
 class QueueForm(forms.Form):
-    """Everything that a tenant admin tunes; presets are left to platform admins."""
+    """Everything that a tenant admin tunes; presets, which may say more than pods may, only for platform admins."""
 
     state = forms.ChoiceField(
         label=_("State"),
@@ -50,6 +50,21 @@ class QueueForm(forms.Form):
         help_text=_("However far back it stands."),
     )
     backfill_order = forms.ChoiceField(label=_("Fill gaps with"), choices=Queue.BACKFILL_ORDERS)
+    presets = forms.MultipleChoiceField(
+        label=_("Presets that jobs may name"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
+    def __init__(self, *args: Any, presets: Sequence[str] = (), **kwargs: Any) -> None:
+        """presets: all there are, for those who may give them; without any the field is not there."""
+        super().__init__(*args, **kwargs)
+        if not presets:
+            del self.fields["presets"]
+            return
+        field = self.fields["presets"]
+        assert isinstance(field, forms.MultipleChoiceField)
+        field.choices = [(name, name) for name in presets]
 
     @staticmethod
     def values_of(fields: QueueFields) -> dict[str, Any]:
@@ -65,6 +80,7 @@ class QueueForm(forms.Form):
             "bookings": fields.bookings,
             "booking_after": span_text(fields.booking_after_seconds),
             "backfill_order": fields.backfill_order,
+            "presets": list(fields.presets),
         }
 
     def changes(self) -> dict[str, Any]:

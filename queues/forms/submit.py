@@ -4,8 +4,7 @@ Empty fields are left out of the payload, so that the contract fills in the defa
 they came from. Errors come back by JSON Pointer and are put beside the field (`FIELD_OF_POINTER`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -16,54 +15,18 @@ from django_stubs_ext import StrOrPromise
 
 from controlplane.common.errors import ApplicationError
 from queues.forms import texts
-from queues.quantities import cpu_text, memory_text
+from queues.forms.fields import ReadField, SpanField, lines, whole, word
 from queues.specs import PRIORITY_CLASSES, QueueOffer
 
 Choices = Sequence[tuple[str, StrOrPromise]]
 GPUS_OF_A_NODE = 8
 
 
-class SpanField(forms.CharField):
-    """A span of time as text; cleans to seconds or None."""
-
-    def clean(self, value: Any) -> int | None:
-        """Seconds."""
-        return texts.read_span(str(super().clean(value) or ""))
-
-
-class ReadField(forms.CharField):
-    """Text that a function reads into values."""
-
-    def __init__(self, read: Callable[[str], Any], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.read = read
-
-    def clean(self, value: Any) -> Any:
-        """What `read` makes of the text."""
-        return self.read(str(super().clean(value) or ""))
-
-
-def _lines(label: StrOrPromise, read: Callable[[str], Any], help_text: StrOrPromise) -> ReadField:
-    widget = forms.Textarea(attrs={"rows": 2, "spellcheck": "false"})
-    return ReadField(read, label=label, required=False, widget=widget, help_text=help_text)
-
-
-def _word(label: StrOrPromise, help_text: StrOrPromise = "", **attrs: str) -> forms.CharField:
-    widget = forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", **attrs})
-    return forms.CharField(
-        label=label, required=False, max_length=4096, widget=widget, help_text=help_text
-    )
-
-
-def _whole(label: StrOrPromise, help_text: StrOrPromise = "") -> forms.IntegerField:
-    return forms.IntegerField(label=label, required=False, help_text=help_text)
-
-
 class SubmitForm(forms.Form):
     """A job as people ask for one. Multi-role jobs are the API's."""
 
     queue = forms.ChoiceField(label=_("Queue"))
-    name = _word(_("Name"), _("Left empty, it is taken from the image."))
+    name = word(_("Name"), _("Left empty, it is taken from the image."))
     image = forms.CharField(
         label=_("Image"),
         max_length=512,
@@ -104,29 +67,29 @@ class SubmitForm(forms.Form):
             ("required", _("required: else it waits")),
         ],
     )
-    replicas = _whole(_("Replicas"), _("Instead of the split into whole nodes."))
-    gpus_per_replica = _whole(_("GPUs per replica"))
-    min_replicas = _whole(_("Fewest replicas"), _("Starts with fewer when not all fit: elastic."))
-    tensor_parallel = _whole(_("Tensor parallel"), _("Stays inside one NVLink domain."))
-    min_cuda = _word(_("Least CUDA"), placeholder="12.4")
-    node_selector = _lines(_("Node labels"), texts.read_pairs, _("NAME=value, one a line."))
-    exclude_nodes = _lines(_("Not on these nodes"), texts.read_words, "")
+    replicas = whole(_("Replicas"), _("Instead of the split into whole nodes."))
+    gpus_per_replica = whole(_("GPUs per replica"))
+    min_replicas = whole(_("Fewest replicas"), _("Starts with fewer when not all fit: elastic."))
+    tensor_parallel = whole(_("Tensor parallel"), _("Stays inside one NVLink domain."))
+    min_cuda = word(_("Least CUDA"), placeholder="12.4")
+    node_selector = lines(_("Node labels"), texts.read_pairs, _("NAME=value, one a line."))
+    exclude_nodes = lines(_("Not on these nodes"), texts.read_words, "")
 
     # More: each replica.
-    cpu_per_replica = _word(_("CPU per replica"))
-    memory_per_replica = _word(_("Memory per replica"))
-    shared_memory_mib = _whole(_("Shared memory (MiB)"))
+    cpu_per_replica = word(_("CPU per replica"))
+    memory_per_replica = word(_("Memory per replica"))
+    shared_memory_mib = whole(_("Shared memory (MiB)"))
     preset = forms.ChoiceField(label=_("Preset"), required=False)
-    working_dir = _word(_("Working folder"), placeholder="/work")
-    env = _lines(_("Environment"), texts.read_pairs, _("NAME=value, one a line."))
-    secret_env = _lines(
+    working_dir = word(_("Working folder"), placeholder="/work")
+    env = lines(_("Environment"), texts.read_pairs, _("NAME=value, one a line."))
+    secret_env = lines(
         _("Environment from secrets"), texts.read_pairs, _("NAME=secret, one a line.")
     )
     image_pull_secret = forms.ChoiceField(label=_("Image pull secret"), required=False)
-    volumes = _lines(_("Volumes"), texts.read_volumes, _("claim:/path or claim:/path:ro."))
+    volumes = lines(_("Volumes"), texts.read_volumes, _("claim:/path or claim:/path:ro."))
 
     # More: its course.
-    priority = _word(_("Priority"))
+    priority = word(_("Priority"))
     preemptible = forms.BooleanField(
         label=_("May be preempted (else it runs only inside nominal quota)"),
         required=False,
@@ -137,7 +100,7 @@ class SubmitForm(forms.Form):
         required=False,
         choices=[("", _("waits again (default)")), ("stop", _("ends"))],
     )
-    max_restarts = _whole(_("Restarts after own failures"))
+    max_restarts = whole(_("Restarts after own failures"))
     grace = SpanField(label=_("Grace when stopped"), required=False, max_length=40)
     checkpoint_interval = SpanField(
         label=_("Saves every"),
@@ -166,12 +129,12 @@ class SubmitForm(forms.Form):
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
-    depends_on = _lines(
+    depends_on = lines(
         _("After these jobs succeed"), texts.read_words, _("Ids or external ids, one a line.")
     )
-    external_id = _word(_("External id"), _("Unique in the tenant, such as a pipeline's number."))
-    labels = _lines(_("Pod labels"), texts.read_pairs, _("NAME=value, one a line."))
-    annotations = _lines(_("Pod annotations"), texts.read_pairs, _("NAME=value, one a line."))
+    external_id = word(_("External id"), _("Unique in the tenant, such as a pipeline's number."))
+    labels = lines(_("Pod labels"), texts.read_pairs, _("NAME=value, one a line."))
+    annotations = lines(_("Pod annotations"), texts.read_pairs, _("NAME=value, one a line."))
 
     def __init__(
         self, *args: Any, queues: Choices, offer: QueueOffer | None, **kwargs: Any
@@ -345,118 +308,15 @@ def field_of(pointer: str) -> tuple[str, str]:
     if pointer in FIELD_OF_POINTER:
         return FIELD_OF_POINTER[pointer], ""
     first, _mark, rest = pointer.strip("/").partition("/")
-    return FIELD_OF_POINTER.get(f"/{first}", first), rest
+    return FIELD_OF_POINTER.get(f"/{first}", first), _place(rest)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One fold of the form: its fields, in words what holds when nothing is filled in, and from where."""
-
-    title: StrOrPromise
-    names: tuple[str, ...]
-    said: str
-    origin: str
-
-    def is_open(self, form: SubmitForm) -> bool:
-        """Whether something in it was filled in or is wrong."""
-        return any(form[n].errors or (form[n].value() and n != "preemptible") for n in self.names)
-
-
-def sections(offer: QueueOffer | None) -> list[Section]:
-    """The folds, with the defaults of this queue."""
-    lowest = offer.levels[-1] if offer and offer.levels else _now("anywhere")
-    cluster = offer.cluster if offer else ""
-    flavor = offer.flavors[0] if offer and offer.flavors else None
-    size = ""
-    if flavor is not None:
-        size = _now("{cpu} CPU and {memory} for each GPU").format(
-            cpu=cpu_text(flavor.default_cpu_millis_per_gpu),
-            memory=memory_text(flavor.default_memory_mib_per_gpu),
-        )
-    return [
-        Section(
-            _("Placement"),
-            (
-                "gpu_model",
-                "topology_level",
-                "topology_mode",
-                "tensor_parallel",
-                "replicas",
-                "gpus_per_replica",
-                "min_replicas",
-                "min_cuda",
-                "node_selector",
-                "exclude_nodes",
-            ),
-            _now("one {level}, preferred").format(level=lowest),
-            _now("from cluster {name}").format(name=cluster),
-        ),
-        Section(
-            _("Each replica"),
-            (
-                "cpu_per_replica",
-                "memory_per_replica",
-                "shared_memory_mib",
-                "preset",
-                "working_dir",
-                "image_pull_secret",
-                "env",
-                "secret_env",
-                "volumes",
-            ),
-            size,
-            _now("from flavor {name}").format(name=flavor.name) if flavor else "",
-        ),
-        Section(
-            _("Priority, preemption, restarts"),
-            (
-                "priority",
-                "on_preemption",
-                "max_restarts",
-                "grace",
-                "checkpoint_interval",
-                "checkpoint_grace",
-                "checkpoint_notice",
-                "stall_timeout",
-                "on_stall",
-                "preemptible",
-            ),
-            _now("normal priority, may be preempted, no restarts"),
-            _now("default"),
-        ),
-        Section(
-            _("Order and names"),
-            ("begin_at", "depends_on", "external_id", "labels", "annotations"),
-            _now("as soon as possible"),
-            _now("default"),
-        ),
-    ]
-
-
-def priority_help(offer: QueueOffer | None) -> str:
-    """What may be asked for: classes, and the range of this queue."""
-    classes = ", ".join(f"{name} {value}" for name, value in PRIORITY_CLASSES.items())
-    if offer is None:
-        return classes
-    text = _now("{classes}; from {least} to {most} here")
-    return text.format(classes=classes, least=offer.lowest_priority, most=offer.highest_priority)
-
-
-def limit_help(offer: QueueOffer | None) -> str:
-    """The queue's default and longest time limit."""
-    if offer is None:
-        return ""
-    default, longest = offer.default_max_runtime_seconds, offer.longest_max_runtime_seconds
-    if default is None and longest is None:
-        return _now("None from queue {queue}.").format(queue=offer.queue)
-    text = _now("Left empty: {default}, from queue {queue}.")
-    if longest is not None:
-        text = _now("Left empty: {default}, at most {longest}, from queue {queue}.")
-    return text.format(
-        default=texts.span_text(default or longest),
-        longest=texts.span_text(longest),
-        queue=offer.queue,
-    )
+def _place(rest: str) -> str:
+    """What is left of a pointer as people read it: the line of a list, or the key with its escapes undone."""
+    first = rest.partition("/")[0]
+    if first.isdecimal():
+        return _now("line {n}").format(n=int(first) + 1)
+    return rest.replace("~1", "/").replace("~0", "~")
 
 
 def initial_from_job(job: Mapping[str, Any]) -> dict[str, Any]:

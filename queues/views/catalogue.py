@@ -1,7 +1,6 @@
 """Flavors and presets: everyone sees them, platform admins make and change them."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from django.contrib import messages
@@ -69,7 +68,7 @@ def flavor_page(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
     """One flavor; its name and cluster stay."""
     flavor = flavor_named(actor, name)
     may_edit = may(actor, Right.EDIT_CATALOGUE)
-    form = FlavorForm(request.POST or None, initial=asdict(flavor_fields(flavor)))
+    form = FlavorForm(request.POST or None, initial=FlavorForm.values_of(flavor_fields(flavor)))
     if request.method == "POST":
         require(actor, Right.EDIT_CATALOGUE)
         if form.is_valid() and _done(

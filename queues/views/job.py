@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from django.contrib import messages
@@ -30,7 +31,9 @@ from tenants.access import Actor, may_act_on
 from tenants.selectors import events_visible_to
 from tenants.views.shell import Frame, page, render_page
 
-EVENTS_SHOWN = 60
+EVENTS_SHOWN = 100
+FOLDED_FROM = 4
+RELEASED, TOGETHER = "placement.released", timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,19 @@ class Domain:
 
     name: str
     ranks: Sequence[Rank]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the timeline. `earlier`: reasons that the job had waited for just before, folded away."""
+
+    event: Event
+    earlier: Sequence[Event] = ()
+
+    @property
+    def first(self) -> Event:
+        """The oldest of what is folded away."""
+        return self.earlier[-1]
 
 
 @require_safe
@@ -138,7 +154,7 @@ def _live_part(request: HttpRequest, actor: Actor, job: Job) -> dict[str, Any]:
         "domains": _by_domain(ranks),
         "first_failed": next((r for r in ranks if r.failed_first), None),
         "others": waiting.reasons[1:] if waiting else (),
-        "events": _events(actor, job),
+        "lines": _lines(_events(actor, job)),
         "change_form": ChangeForm(initial=ChangeForm.values_of(job)),
         "may_act": may_act_on(actor, job.tenant, job.user_id),
         "limit_said": _limit(job),
@@ -249,7 +265,37 @@ def _events(actor: Actor, job: Job) -> list[Event]:
             stopped_for = event.message
         elif event.kind == "attempt.ended" and event.message == stopped_for:
             event.message = ""  # why is told at the stop, and again as the job's end
-    return told
+    return _released_once(told)
+
+
+def _released_once(events: Sequence[Event]) -> list[Event]:
+    """Pods of one attempt go within moments of each other: they are told in one line, the newest."""
+    shown: list[Event] = []
+    sums: dict[Any, Event] = {}
+    for event in events:
+        first = sums.get(event.numbers.get("attempt")) if event.kind == RELEASED else None
+        if first is not None and first.at - event.at < TOGETHER:
+            first.numbers = first.numbers | {
+                key: first.numbers.get(key, 0) + event.numbers.get(key, 0)
+                for key in ("pods", "gpus")
+            }
+            continue
+        if event.kind == RELEASED:
+            sums[event.numbers.get("attempt")] = event
+        shown.append(event)
+    return shown
+
+
+def _lines(events: Sequence[Event]) -> list[Line]:
+    """Newest first. A busy queue changes a job's reason every few seconds: of such a run one line is shown."""
+    lines: list[Line] = []
+    for waits, run in groupby(events, key=lambda event: event.kind == "job.reason"):
+        members = list(run)
+        if waits and len(members) >= FOLDED_FROM:
+            lines.append(Line(members[0], members[1:]))
+        else:
+            lines += [Line(event) for event in members]
+    return lines
 
 
 def _is_echo(event: Event) -> bool:

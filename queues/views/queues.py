@@ -11,7 +11,7 @@ from controlplane.common.errors import ApplicationError, FieldError
 from controlplane.common.form_errors import add_refusal
 from controlplane.common.pages import seek_page
 from queues.forms.queue import FIELD_OF, NewQueueForm, QueueForm
-from queues.models import Cluster, Flavor, Queue
+from queues.models import Cluster, Flavor, Preset, Queue
 from queues.selectors.queues import (
     fields_of,
     queue_answers,
@@ -73,7 +73,14 @@ def queue_page(request: HttpRequest, actor: Actor, slug: str, name: str) -> Http
     require(actor, Right.VIEW_QUOTAS, tenant)
     queue = queue_of(actor, f"{slug}.{name}")
     may_manage = may(actor, Right.MANAGE_QUEUES, tenant)
-    form = QueueForm(request.POST or None, initial=QueueForm.values_of(fields_of(queue)))
+    may_give = may(actor, Right.EDIT_CATALOGUE)
+    form = QueueForm(
+        request.POST or None,
+        initial=QueueForm.values_of(fields_of(queue)),
+        presets=list(Preset.objects.order_by("name").values_list("name", flat=True))
+        if may_give
+        else (),
+    )
     if request.method == "POST" and form.is_valid() and _changed(request, actor, queue, form):
         return redirect("queue", slug, name)
     if not may_manage:

@@ -11,13 +11,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from controlplane.common.errors import ApplicationError
-from queues.forms.submit import (
-    SubmitForm,
-    initial_from_job,
-    limit_help,
-    priority_help,
-    sections,
-)
+from queues.forms.folds import limit_help, priority_help, sections
+from queues.forms.submit import SubmitForm, initial_from_job
 from queues.models import Queue
 from queues.selectors.answers import as_sent
 from queues.selectors.jobs import job_of, jobs_visible_to
@@ -83,7 +78,7 @@ def _initial(request: HttpRequest, actor: Actor) -> dict[str, Any]:
     """What a clone starts from, else what the address names."""
     cloned = request.GET.get("from", "")
     if cloned:
-        return initial_from_job(as_sent(job_of(actor, cloned)) | _changed(request))
+        return initial_from_job(_consistent(as_sent(job_of(actor, cloned)) | _changed(request)))
     named = {
         key: request.GET[key] for key in ("image", "command", "gpus", "name") if key in request.GET
     }
@@ -94,9 +89,15 @@ def _initial(request: HttpRequest, actor: Actor) -> dict[str, Any]:
 TRIED = frozenset(
     {
         *("replicas", "min_replicas", "topology", "max_runtime_seconds", "gpu_model", "priority"),
-        *("min_cuda", "node_selector", "exclude_nodes", "preemptible"),
+        *("min_cuda", "node_selector", "exclude_nodes", "preemptible", "checkpoint"),
     }
 )
+
+
+def _consistent(job: dict[str, Any]) -> dict[str, Any]:
+    """With fewer replicas than the least that were asked for, fewer are the least."""
+    least, replicas = job.get("min_replicas"), job.get("replicas")
+    return job | {"min_replicas": min(least, replicas)} if least and replicas else job
 
 
 def _changed(request: HttpRequest) -> dict[str, Any]:
@@ -114,6 +115,7 @@ def _is_sound(key: str, value: Any) -> bool:
     """Whether a clone's form can show it: the services check it when it is sent."""
     kinds: dict[str, tuple[type, ...]] = {
         "topology": (dict,),
+        "checkpoint": (dict,),
         "node_selector": (dict,),
         "exclude_nodes": (list,),
         "gpu_model": (list,),

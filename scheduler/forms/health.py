@@ -2,14 +2,18 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
+from queues.forms.fields import SpanField
+from queues.forms.texts import span_text
 from scheduler.health.rules import RuleSpec
 from scheduler.models import HealthPolicy, HealthState, RuleMode
 
@@ -78,11 +82,17 @@ class RuleForm(forms.Form):
     def __init__(self, *args: Any, spec: RuleSpec, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in spec.parameters:
-            self.fields[name] = forms.FloatField(
-                label=parameter_words(name),
+            known = _parameter(name)
+            field = forms.FloatField(
+                label=known.label,
                 min_value=0,
-                help_text=_("Comes as {value}.").format(value=f"{spec.parameters[name]:g}"),
+                widget=forms.NumberInput(attrs={"step": "any"}),
+                help_text=_now("Comes as {value}.").format(value=f"{spec.parameters[name]:g}"),
             )
+            field.unit = known.unit  # type: ignore[attr-defined]  # the `field` tag shows it
+            self.fields[name] = field
+            if isinstance(shown := self.initial.get(name), float) and shown.is_integer():
+                self.initial[name] = int(shown)
 
     def changes(self) -> dict[str, Any]:
         """What the service reads; call only when the form is valid."""
@@ -90,20 +100,35 @@ class RuleForm(forms.Form):
         return {"mode": sent.pop("mode"), "parameters": sent}
 
 
-def parameter_words(name: str) -> str:
-    """A threshold as people read it."""
-    return str(PARAMETERS.get(name, name.replace("_", " ")))
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A threshold as people read it: the field's label and unit, and the phrase with its value."""
+
+    label: str | Promise
+    unit: str | Promise
+    phrase: str | Promise
 
 
-PARAMETERS: Mapping[str, Any] = {
-    "jobs": _("over so many jobs"),
-    "seconds": _("for seconds"),
-    "above": _("above"),
-    "above_c": _("above °C"),
-    "above_percent": _("above percent"),
-    "below_percent": _("below percent"),
-    "crc_per_hour": _("CRC errors an hour"),
-    "recoveries": _("recoveries"),
+def parameter_phrase(name: str, value: float) -> str:
+    """A threshold with its value and unit: "above 85 °C", "for 2 min"."""
+    said = span_text(int(value)) if name == "seconds" else f"{value:g}"
+    return str(_parameter(name).phrase).format(value=said)
+
+
+def _parameter(name: str) -> Parameter:
+    words = name.replace("_", " ")
+    return PARAMETERS.get(name, Parameter(words.capitalize(), "", f"{words} {{value}}"))
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "jobs": Parameter(_("Over so many jobs"), "", _("over {value} jobs")),
+    "seconds": Parameter(_("For"), _("seconds"), _("for {value}")),
+    "above": Parameter(_("Above"), "", _("above {value}")),
+    "above_c": Parameter(_("Above"), "°C", _("above {value} °C")),
+    "above_percent": Parameter(_("Above"), "%", _("above {value} %")),
+    "below_percent": Parameter(_("Below"), "%", _("below {value} %")),
+    "crc_per_hour": Parameter(_("CRC errors an hour"), "", _("{value} CRC errors an hour")),
+    "recoveries": Parameter(_("Recoveries"), "", _("{value} recoveries")),
 }
 
 
@@ -111,12 +136,17 @@ class PolicyForm(forms.Form):
     """A cluster's budget, burn-in, and where its metrics are."""
 
     budget_percent = forms.FloatField(
-        label=_("Budget, percent of the nodes"), min_value=0, max_value=100
+        label=_("Budget, percent of the nodes"),
+        min_value=0,
+        max_value=100,
+        widget=forms.NumberInput(attrs={"step": "any"}),
     )
     budget_nodes = forms.IntegerField(
-        label=_("or so many nodes"), min_value=0, help_text=_("Whichever is more.")
+        label=_("Or so many nodes"), min_value=0, help_text=_("Whichever is more.")
     )
-    budget_window_seconds = forms.IntegerField(label=_("within seconds"), min_value=60)
+    budget_window_seconds = SpanField(
+        label=_("Within"), shortest=60, help_text=_("Such as 30m or 2h.")
+    )
     burn_in_image = forms.CharField(
         label=_("Burn-in image"),
         required=False,
@@ -124,7 +154,9 @@ class PolicyForm(forms.Form):
         help_text=_("Empty: nodes come back without a burn-in."),
     )
     burn_in_command = forms.CharField(label=_("Command"), required=False, max_length=2_000)
-    burn_in_limit_seconds = forms.IntegerField(label=_("Limit in seconds"), min_value=1)
+    burn_in_limit_seconds = SpanField(
+        label=_("Burn-in limit"), shortest=1, help_text=_("Such as 10m.")
+    )
     exporter_url = forms.CharField(
         label=_("Exporters at"),
         required=False,
@@ -134,7 +166,7 @@ class PolicyForm(forms.Form):
     prometheus_url = forms.CharField(
         label=_("Or a Prometheus server"), required=False, max_length=300
     )
-    scrape_seconds = forms.IntegerField(label=_("Asked every so many seconds"), min_value=5)
+    scrape_seconds = SpanField(label=_("Asked every"), shortest=5, help_text=_("Such as 15s."))
 
     def clean_burn_in_command(self) -> list[str]:
         """A shell line → its words."""
@@ -151,13 +183,13 @@ class PolicyForm(forms.Form):
     def values_of(policy: HealthPolicy) -> dict[str, Any]:
         """A policy as this form shows it."""
         return {
-            "budget_percent": policy.budget_percent,
+            "budget_percent": f"{policy.budget_percent:g}",
             "budget_nodes": policy.budget_nodes,
-            "budget_window_seconds": policy.budget_window_seconds,
+            "budget_window_seconds": span_text(policy.budget_window_seconds),
             "burn_in_image": policy.burn_in_image,
             "burn_in_command": shlex.join(policy.burn_in_command),
-            "burn_in_limit_seconds": policy.burn_in_limit_seconds,
+            "burn_in_limit_seconds": span_text(policy.burn_in_limit_seconds),
             "exporter_url": policy.exporter_url,
             "prometheus_url": policy.prometheus_url,
-            "scrape_seconds": policy.scrape_seconds,
+            "scrape_seconds": span_text(policy.scrape_seconds),
         }

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 
-from queues.forms.submit import SpanField
+from queues.forms.fields import SpanField
 from queues.forms.texts import read_words, span_text
 from scheduler.maintenance.recurrence import RecurrenceError, Span, zone_of
 from scheduler.models import Crossing, MaintenanceWindow, RunningJobs, WindowKind

@@ -18,7 +18,7 @@ from controlplane.common.form_errors import add_refusal
 from controlplane.common.looks import Look
 from controlplane.common.pages import seek_page
 from queues.models import Cluster
-from scheduler.forms.health import OverrideForm, PolicyForm, ReasonForm, RuleForm, parameter_words
+from scheduler.forms.health import OverrideForm, PolicyForm, ReasonForm, RuleForm, parameter_phrase
 from scheduler.health.rules import RuleSpec
 from scheduler.models import Gpu, HealthPolicy, HealthRule, HealthState, RuleMode
 from scheduler.selectors.gpu_health import (
@@ -234,7 +234,7 @@ def rule_list(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 def _rule(spec: RuleSpec, row: HealthRule) -> dict[str, Any]:
     answer = rule_answer(spec, row)
-    thresholds = [f"{parameter_words(k)} {v:g}" for k, v in answer["parameters"].items()]
+    thresholds = [parameter_phrase(k, v) for k, v in answer["parameters"].items()]
     return answer | {
         "words": RULE_WORDS.get(spec.key, spec.title),
         "look": MODES[RuleMode(row.mode)],

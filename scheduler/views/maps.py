@@ -1,6 +1,7 @@
 """The map of a cluster: spines, leaves, nodes, with a table of the same beside it."""
 
 from collections.abc import Sequence
+from os.path import commonprefix
 from typing import Any
 
 from django.contrib import messages
@@ -16,13 +17,25 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.common.amounts import count
 from controlplane.common.errors import NotVisibleError
-from controlplane.common.svg import MapLeaf, MapNode, MapSpine, node_classes, spine_svg
+from controlplane.common.svg import (
+    LARGE,
+    SMALL,
+    MapLeaf,
+    MapNode,
+    MapSpine,
+    node_classes,
+    spine_svg,
+)
 from queues.models import Cluster, ClusterMode
 from queues.services.catalogue import change_cluster
 from scheduler.selectors.node_facts import NodeFacts, flavor_sums, jobs_on_nodes, node_facts
 from scheduler.views.zoom import zoomed
 from tenants.access import Actor, Right, may
 from tenants.views.shell import Frame, page, render_page
+
+# Up to so many nodes have room for a tile with their GPUs; more are plain squares.
+MOST_TILES = 160
+LONGEST_SHORT = 7
 
 
 @require_safe
@@ -46,13 +59,15 @@ def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpRespons
     if wanted := request.GET.get("zoom", ""):
         return _zoom(request, actor, found, zoomed(actor, found, facts, levels, wanted))
     spines = _spines(facts, levels)
+    scale = LARGE if len(facts) <= MOST_TILES else SMALL
     context = {
         "cluster": found,
         "clusters": list(Cluster.objects.order_by("name").values_list("name", flat=True)),
         "spines": [
-            {"name": s.name, "note": s.note, "svg": mark_safe(spine_svg(s))} for s in spines
+            {"name": s.name, "note": s.note, "svg": mark_safe(spine_svg(s, scale))} for s in spines
         ],
         "levels": levels,
+        "tiles": scale.tiles,
         "sums": flavor_sums(facts),
         "modes": ClusterMode.choices,
         "may_edit": may(actor, Right.EDIT_CATALOGUE),
@@ -118,20 +133,27 @@ def _spines(facts: Sequence[NodeFacts], levels: Sequence[str]) -> list[MapSpine]
     """Nodes under the lowest level, that under the one above; names sort, so places are stable."""
     inner = levels[-1] if levels else ""
     outer = levels[-2] if len(levels) > 1 else ""
+    start = shared_start([node.name for node in facts])
     tree: dict[str, dict[str, list[NodeFacts]]] = {}
     for node in facts:
         spine = node.domains.get(outer, "") or (node.flavor if not outer else "")
         leaf = node.domains.get(inner, "") or node.flavor
         tree.setdefault(spine, {}).setdefault(leaf, []).append(node)
     return [
-        MapSpine(name or _("no {level}").format(level=outer), _leaves(leaves), _note(leaves))
+        MapSpine(name or _("no {level}").format(level=outer), _leaves(leaves, start), _note(leaves))
         for name, leaves in sorted(tree.items(), key=lambda item: (not item[0], item[0]))
     ]
 
 
-def _leaves(leaves: dict[str, list[NodeFacts]]) -> list[MapLeaf]:
+def shared_start(names: Sequence[str]) -> str:
+    """What all names begin with, up to a separator: "gpu-" of gpu-00017 and gpu-00023."""
+    start = commonprefix(list(names))  # noqa: RUF071  characters, not folders, are meant
+    return start[: max(start.rfind(each) for each in "-._") + 1]
+
+
+def _leaves(leaves: dict[str, list[NodeFacts]], start: str) -> list[MapLeaf]:
     return [
-        MapLeaf(name or _("no domain"), [_map_node(n) for n in nodes], _free(nodes))
+        MapLeaf(name or _("no domain"), [_map_node(n, start) for n in nodes], _free(nodes))
         for name, nodes in sorted(leaves.items(), key=lambda item: (not item[0], item[0]))
     ]
 
@@ -146,7 +168,10 @@ def _note(leaves: dict[str, list[NodeFacts]]) -> str:
     return ngettext("{n} whole node free", "{n} whole nodes free", whole).format(n=whole)
 
 
-def _map_node(facts: NodeFacts) -> MapNode:
+def _map_node(facts: NodeFacts, start: str) -> MapNode:
+    short = facts.name.removeprefix(start)
+    if len(short) > LONGEST_SHORT:
+        short = f"…{short[1 - LONGEST_SHORT :]}"
     return MapNode(
         name=facts.name,
         css=facts.state,
@@ -154,6 +179,7 @@ def _map_node(facts: NodeFacts) -> MapNode:
         gpus=facts.capacity,
         label=facts.name,
         href=reverse("node", args=[facts.cluster, facts.name]),
+        short=short,
     )
 
 

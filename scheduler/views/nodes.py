@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.common.errors import ApplicationError, NotVisibleError
-from controlplane.common.looks import NODES
+from controlplane.common.looks import NODES, node_look
 from controlplane.common.models import Event
 from controlplane.common.pages import Page
 from queues.models import Cluster
@@ -135,6 +135,7 @@ def node_page(request: HttpRequest, actor: Actor, cluster: str, name: str) -> Ht
     context = {
         "cluster": found,
         "node": facts,
+        "cause": f"{node_look(facts.state).word}: {facts.cause}" if facts and facts.cause else "",
         "row": row,
         "placements": placements,
         "hidden_gpus": max(0, facts.used - seen) if facts else 0,

@@ -27,7 +27,7 @@ from tenants.access import Actor, Right, may
 from tenants.views.shell import Frame, page, render_page
 
 SHOWN = 12
-AHEAD = (1, 6)
+AHEAD = (0.25, 1, 6)
 AHEAD_SHOWN = 8
 # A planner that has said nothing for so long is a thing to look at (a cycle runs every second).
 SILENT = timedelta(seconds=30)

@@ -30,10 +30,10 @@ from tenants.access import Actor
 from tenants.views.shell import Frame, page, render_page
 
 # Hours that the axis may show; without a wish the shortest that holds most of what there is.
-SPANS = (1, 6, 24, 168)
+SPANS = (0.25, 1, 6, 24, 168)
 MOST_BARS = 0.75
 DAY_HOURS = 24
-TICKS = (900, 1800, 3600, 7200, 14_400, 28_800, 86_400)
+TICKS = (180, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 MOST_TICKS = 7
 BAR_LOOKS = {
     "window": Look("maintenance", pgettext_lazy("plan", "window")),
@@ -93,18 +93,18 @@ class ShownBar:
 @require_safe
 @page
 def plan_page(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """`?hours=1|6|24|168`; only the changing part where htmx asks for it."""
+    """`?hours=0.25|1|6|24|168`; only the changing part where htmx asks for it."""
     now = timezone.now()
     asked = request.GET.get("hours", "")
-    wished = int(asked) if asked in map(str, SPANS) else None
+    wished = next((span for span in SPANS if f"{span:g}" == asked), None)
     found = outlook(actor, now, now + timedelta(hours=wished or DAY_HOURS))
     bars = [*found.windows, *found.bookings, *found.running]
     hours = wished or fitting_hours(bars, now, SPANS[:-1])
     axis = Axis(now, now + timedelta(hours=hours))
     bars = [bar for bar in bars if bar.starts_at < axis.end]
     context: dict[str, Any] = {
-        "hours": hours,
-        "spans": [(each, _span_words(each)) for each in SPANS],
+        "hours": f"{hours:g}",
+        "spans": [(f"{each:g}", _span_words(each)) for each in SPANS],
         "axis": mark_safe(span_axis(axis.ticks)),
         "bars": [shown_bar(bar, axis) for bar in bars],
         "found": found,
@@ -124,7 +124,7 @@ def plan_page(request: HttpRequest, actor: Actor) -> HttpResponse:
     return render_page(request, actor, "scheduler/plan.html", context, frame)
 
 
-def fitting_hours(bars: Sequence[Bar], now: datetime, spans: Sequence[int]) -> int:
+def fitting_hours(bars: Sequence[Bar], now: datetime, spans: Sequence[float]) -> float:
     """The shortest of `spans` (rising) in which most of the bars come to their end; the longest when none does."""
     ends = sorted(bar.ends_at for bar in bars if bar.ends_at)
     if not ends:
@@ -133,10 +133,12 @@ def fitting_hours(bars: Sequence[Bar], now: datetime, spans: Sequence[int]) -> i
     return next((hours for hours in spans if most <= now + timedelta(hours=hours)), spans[-1])
 
 
-def _span_words(hours: int) -> str:
+def _span_words(hours: float) -> str:
+    if hours < 1:
+        return _("{n} min").format(n=round(hours * 60))
     if hours < DAY_HOURS:
-        return _("{n} h").format(n=hours)
-    days = hours // DAY_HOURS
+        return _("{n} h").format(n=round(hours))
+    days = round(hours) // DAY_HOURS
     return ngettext("{n} day", "{n} days", days).format(n=days)
 
 

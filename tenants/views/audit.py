@@ -1,6 +1,5 @@
 """Who did what, when, from where and why; for auditors, platform admins, and a tenant's admins."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,18 +72,34 @@ def may_audit(actor: Actor) -> bool:
 
 
 def differences(entry: AuditEntry) -> list[Difference]:
-    """What changed, field by field; what stayed is left out."""
+    """What changed, field by field; what stayed is left out, and what a new thing has nothing of."""
     before, after = entry.before or {}, entry.after or {}
-    return [
-        Difference(name, _text(before, name), _text(after, name))
+    found = [
+        Difference(_name(name), _text(before.get(name)), _text(after.get(name)))
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     ]
+    return [each for each in found if each.before or each.after]
 
 
-def _text(values: Mapping[str, Any], name: str) -> str:
-    if name not in values:
-        return ""
-    value = values[name]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _name(field: str) -> str:
+    return field.replace("_", " ")
+
+
+def _text(value: Any) -> str:
+    """A value as people read it: lists and mappings in words, what is empty left out."""
+    text = _said(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+def _said(value: Any) -> str:
+    if value is None or value in ("", [], {}):
+        return ""
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, Mapping):
+        parts = [(_name(str(key)), _said(each)) for key, each in value.items()]
+        return ", ".join(f"{key} {text}" for key, text in parts if text)
+    if isinstance(value, list):
+        return ", ".join(_said(each) for each in value)
+    return str(value)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlencode
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
@@ -198,6 +199,9 @@ def _rail(actor: Actor, here: str, tenant: Tenant | None) -> list[RailGroup]:
         for key, text, url, right in IN_TENANT
         if may(actor, right, tenant)
     )
+    if not may(actor, Right.VIEW_AUDIT) and may(actor, Right.VIEW_AUDIT, tenant):
+        trail = f"{reverse('audit')}?{urlencode({'tenant': tenant.slug})}"
+        links = (*links, RailItem(_("Audit"), trail, here == "audit"))
     note = str(role.label) if role else ""
     groups.insert(1, RailGroup(tenant.slug, links, note, _others(actor, tenant)))
     return groups

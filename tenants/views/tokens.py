@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.common.errors import ApplicationError, NotVisibleError
 from controlplane.common.form_errors import add_refusal
 from controlplane.common.pages import seek_page
-from tenants.access import Actor, Right, require
+from tenants.access import SCOPES, Actor, Right, require
 from tenants.forms import TokenForm
 from tenants.models import Tenant
 from tenants.selectors import memberships_visible_to, tenant_of, tokens_visible_to
@@ -25,7 +25,7 @@ def own_tokens(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The tokens that act as oneself."""
     rows = tokens_visible_to(actor).filter(user=actor.user, revoked_at__isnull=True)
     shown, pages = seek_page(request, rows.select_related("tenant", "user"), ("-pk",))
-    context = {"tokens": shown, "page": pages, "now": timezone.now()}
+    context = {"tokens": shown, "page": pages, "now": timezone.now(), "scope_count": len(SCOPES)}
     return render_page(request, actor, "tenants/own_tokens.html", context, Frame("own-tokens"))
 
 
@@ -46,6 +46,7 @@ def tenant_tokens(request: HttpRequest, actor: Actor, slug: str) -> HttpResponse
         "page": pages,
         "form": TokenForm(usernames=_usernames(actor, tenant)) if made else form,
         "made": made,
+        "scope_count": len(SCOPES),
         "now": timezone.now(),
     }
     answer = render_page(

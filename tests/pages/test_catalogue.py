@@ -12,8 +12,8 @@ FLAVOR = {
     "model_label": "nvidia.com/gpu.product",
     "resource_name": "nvidia.com/gpu",
     "gpus_per_nvlink_domain": "8",
-    "default_cpu_millis_per_gpu": "16000",
-    "default_memory_mib_per_gpu": "131072",
+    "default_cpu_millis_per_gpu": "16",
+    "default_memory_mib_per_gpu": "128Gi",
 }
 
 
@@ -28,11 +28,16 @@ def test_flavor_is_made_and_changed_by_platform_admins_alone(scene, sign_in):
     assert sign_in("admin").post("/flavors/", FLAVOR)["Location"] == "/flavors/"
     made = Flavor.objects.get(name="h200")
     assert (made.model, made.default_cpu_millis_per_gpu) == ("NVIDIA-H200", 16_000)
+    assert made.default_memory_mib_per_gpu == 131_072
     twice = sign_in("admin").post("/flavors/", FLAVOR | {"name": "again"})
     assert "There is one like it already." in twice.content.decode()
     sent = {k: v for k, v in FLAVOR.items() if k not in ("name", "cluster")}
     wrong = sign_in("admin").post("/flavors/demo.h200/", sent | {"resource_name": "gpu"})
     assert "resource_name" in wrong.context["form"].errors
+    odd = sign_in("admin").post(
+        "/flavors/demo.h200/", sent | {"default_cpu_millis_per_gpu": "lots"}
+    )
+    assert "default_cpu_millis_per_gpu" in odd.context["form"].errors
     sign_in("admin").post("/flavors/demo.h200/", sent | {"gpus_per_nvlink_domain": "4"})
     made.refresh_from_db()
     assert made.gpus_per_nvlink_domain == 4
@@ -141,3 +146,52 @@ def test_lists_ask_few_questions(scene, sign_in, django_assert_max_num_queries):
         client.get(path)
         with django_assert_max_num_queries(18):
             client.get(path)
+
+
+def test_audit_stands_in_the_rail_of_those_who_may_read_it(scene, sign_in):
+    link = "/audit/?tenant=research"
+    assert link in sign_in("olivia").get("/tenants/research/quotas/").content.decode()
+    for name in ("ravi", "vera"):
+        assert "/audit/" not in sign_in(name).get("/tenants/research/quotas/").content.decode()
+
+
+def test_audit_tells_values_in_words(scene, sign_in):
+    AuditEntry.objects.create(
+        at=scene.now,
+        actor="admin",
+        action="quotas.changed",
+        object_kind="tenant",
+        object_name="research",
+        before={"h100": {"nominal": 64, "lending_limit": None}, "flavors": ["h100"]},
+        after={"h100": {"nominal": 96, "lending_limit": None}, "flavors": ["h100", "a100"]},
+        via="web",
+    )
+    text = sign_in("sam").get("/audit/").content.decode()
+    assert "<del>nominal 64</del> → <ins>nominal 96</ins>" in text
+    assert "<ins>h100, a100</ins>" in text
+    assert "null" not in text.split("<tbody>")[1].split("</tbody>")[0]
+
+
+def test_platform_admin_gives_presets_to_a_queue_and_a_tenant_admin_keeps_them(scene, sign_in):
+    queue = scene.queues["research", "train"]
+    Preset.objects.create(name="infiniband", spec={})
+    sent = {
+        "version": queue.version,
+        "state": "open",
+        "flavors": "h100, a100",
+        "highest_priority_submitter": "500",
+        "highest_priority_admin": "900",
+        "bookings": "1",
+        "booking_after": "12h",
+        "backfill_order": "shortest_limit",
+    }
+    path = "/tenants/research/queues/train/"
+    assert "infiniband" in sign_in("admin").get(path).content.decode()
+    answer = sign_in("admin").post(path, sent | {"presets": ["infiniband"]})
+    assert answer.status_code == 302
+    queue.refresh_from_db()
+    assert [preset.name for preset in queue.presets.all()] == ["infiniband"]
+    answer = sign_in("olivia").post(path, sent | {"version": queue.version, "bookings": "2"})
+    assert answer.status_code == 302
+    queue.refresh_from_db()
+    assert (queue.bookings, queue.presets.count()) == (2, 1)

@@ -131,3 +131,12 @@ def test_operator_reports_a_node(busy, sign_in):
 def test_drift_is_shown_to_those_who_look_after_all(busy, sign_in):
     assert "jx7k2m9qa-1-main-0-1" in sign_in("ines").get("/clusters/demo/").content.decode()
     assert "jx7k2m9qa-1-main-0-1" not in sign_in("ravi").get("/clusters/demo/").content.decode()
+
+
+def test_thresholds_stand_with_their_units(busy, sign_in):
+    text = sign_in("admin").get("/health/rules/").content.decode()
+    assert "above 85 °C, for 2m" in text
+    assert "below 20 %, for 30m" in text
+    page = sign_in("admin").get("/health/rules/temperature/").content.decode()
+    assert 'value="85"' in page
+    assert '<span class="unit">°C</span>' in page

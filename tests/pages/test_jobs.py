@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.common import log
+from controlplane.common.models import Event
 from queues.models import Job, Placement
 from tests.pages.scene import add_jobs
 
@@ -223,3 +224,51 @@ def test_state_that_forbids_an_act_is_told_as_a_page(sign_in, scene):
     answer = sign_in("ravi").post(f"/jobs/{scene.jobs['pretrain-7b'].pk}/hold/")
     assert answer.status_code == 409
     assert "Only a waiting job can be held" in answer.content.decode()
+
+
+def test_timeline_folds_reasons_that_come_and_go(sign_in, scene):
+    job = scene.jobs["pretrain-70b-ctx32k"]
+    Event.objects.bulk_create(
+        Event(
+            kind="job.reason",
+            at=scene.now + timedelta(seconds=n),
+            tenant="research",
+            job=job.pk,
+            cluster="demo",
+            actor="scheduler",
+            numbers={"code": "waiting_for_nodes" if n % 2 else "waiting_for_quota"},
+        )
+        for n in range(9)
+    )
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
+    shown, _summary, folded = text.partition("9 other reasons since")
+    assert shown.count("Waits. Nodes:") + shown.count("Waits. Quota:") == 1
+    assert folded.count("Waits. Quota:") == 4
+
+
+def test_timeline_sums_up_pods_that_go_together_and_says_what_was_changed(sign_in, scene):
+    job = scene.jobs["pretrain-7b"]
+    common = {"tenant": "research", "job": job.pk, "cluster": "demo", "actor": "ravi"}
+    Event.objects.bulk_create(
+        [
+            Event(
+                kind="placement.released",
+                at=scene.now + timedelta(seconds=n),
+                numbers={"attempt": 1, "pods": 2, "gpus": 16},
+                **common,
+            )
+            for n in range(3)
+        ]
+        + [
+            Event(
+                kind="job.changed",
+                at=scene.now,
+                numbers={"max_runtime_seconds": [None, 7200], "priority": [500, 400]},
+                **common,
+            )
+        ]
+    )
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
+    assert text.count("Pods gone") == 1
+    assert "Pods gone: 6. GPUs free again: 48" in text
+    assert "Changed: priority 500 → 400, time limit – → 2 h 00" in text

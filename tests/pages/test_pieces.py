@@ -177,3 +177,38 @@ def test_no_template_or_script_breaks_the_content_policy():
         assert not re.search(r"\bhx-on\b", text), path
         assert not re.search(r"<script(?![^>]*\bsrc=)(?![^>]*application/json)", text), path
         assert "<style" not in text, path
+
+
+EVENT_NUMBERS: dict[str, object] = dict.fromkeys(
+    (
+        *("queue", "priority", "attempt", "cause", "grace_seconds", "ended_by", "pods", "gpus"),
+        *("before", "after", "step", "key", "value"),
+    ),
+    1,
+)
+# Of these no timeline tells: they wake processes, or what they tell of has its own line.
+SILENT_KINDS = {"node.usage", "attempt.pods", "job.phase", "job.reason"}
+
+
+def test_every_event_of_a_job_or_node_has_words():
+    named = re.compile(r'"((?:job|attempt|node|eviction|drift)\.[a-z_]+)"')
+    kinds: set[str] = set()
+    for room in ("queues", "scheduler"):
+        for source in (ROOT / room).rglob("*.py"):
+            kinds |= set(named.findall(source.read_text()))
+    assert len(kinds) > 10
+    told = {kind for kind in kinds if sentences.event_sentence(kind, "", EVENT_NUMBERS) != kind}
+    assert kinds - told <= SILENT_KINDS
+
+
+@pytest.mark.parametrize(
+    ("gpus", "used", "lit"),
+    [(8, 0, 0), (8, 1, 1), (8, 7, 7), (4, 1, 1), (4, 3, 3), (3, 2, 2), (0, 0, 0)],
+)
+def test_tile_lights_as_many_squares_as_gpus_are_in_use(gpus, used, lit):
+    node = svg.MapNode("gpu-1", "used", used, gpus, "gpu-1", "/", "1")
+    drawn = svg.spine_svg(svg.MapSpine("s", [svg.MapLeaf("l", [node])]), svg.LARGE)
+    step = int(re.search(r'class="n used u(\d)"', drawn)[1])
+    squares = [int(k) for k in re.findall(r'class="q k(\d)"', drawn)]
+    assert len(squares) == gpus
+    assert sum(step >= k for k in squares) == lit

@@ -75,7 +75,8 @@ def test_name_comes_from_the_image(image, name):
         ("/checkpoint/interval_seconds", ("checkpoint_interval", "")),
         ("/env/LR", ("env", "LR")),
         ("/tenant", ("queue", "")),
-        ("/depends_on/0/job", ("depends_on", "0/job")),
+        ("/depends_on/0/job", ("depends_on", "line 1")),
+        ("/labels/kubernetes.io~1x", ("labels", "kubernetes.io/x")),
     ],
 )
 def test_pointer_finds_its_field(pointer, field):

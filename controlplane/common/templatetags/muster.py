@@ -256,7 +256,7 @@ def field(bound: BoundField, unit: str = "", origin: str = "", css: str = "") ->
     return {
         "bound": bound,
         "control": control(bound, described=bool(bound.help_text or origin)),
-        "unit": unit,
+        "unit": unit or getattr(bound.field, "unit", ""),
         "origin": origin,
         "css": css,
         "is_check": isinstance(bound.field.widget, CheckboxInput),
