@@ -103,4 +103,4 @@ async def _scrape(port: int, names: list[str]) -> dict[str, Any]:
 
     async with aiohttp.ClientSession() as session:
         source = direct(session, lambda node: f"http://127.0.0.1:{port}/{node}/metrics")
-        return await source.read(names, 0.0)
+        return await source.read(names)

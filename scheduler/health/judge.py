@@ -38,6 +38,8 @@ class GpuMemory:
     app_xids: list[tuple[datetime, str]] = field(default_factory=list)
     holders: tuple[Holder, ...] = ()
     held_at: datetime | None = None
+    # What its row says of all this.
+    written: dict[str, object] = field(default_factory=dict)
 
     def last_holders(self, now: datetime) -> tuple[Holder, ...]:
         """Who holds the GPU, or did a moment ago."""

@@ -84,13 +84,12 @@ def readings_of(
 def _reading(
     found: dict[str, GpuReading], labels: Mapping[str, str], *, through_prometheus: bool
 ) -> GpuReading | None:
-    uuid = labels.get("UUID") or labels.get("uuid") or labels.get("gpu_uuid") or ""
-    index = labels.get("gpu", "")
-    if not uuid or not index.isdecimal():
-        return None  # a line of an NVSwitch or a CPU
+    uuid = uuid_of(labels)
+    if not uuid:
+        return None
     reading = found.get(uuid)
     if reading is None:
-        reading = found[uuid] = GpuReading(uuid, int(index))
+        reading = found[uuid] = GpuReading(uuid, int(labels["gpu"]))
     old = labels.get("Hostname")
     reading.node = reading.node or old or labels.get("hostname", "")
     reading.model = reading.model or labels.get("modelName") or labels.get("model_name", "")
@@ -104,6 +103,13 @@ def _reading(
     if holder is not None and holder not in reading.holders:
         reading.holders.append(holder)
     return reading
+
+
+def uuid_of(labels: Mapping[str, str]) -> str:
+    """The GPU that a series is about; empty where it is about none, as of an NVSwitch or a CPU."""
+    if not labels.get("gpu", "").isdecimal():
+        return ""
+    return labels.get("UUID") or labels.get("uuid") or labels.get("gpu_uuid") or ""
 
 
 def holder_of(labels: Mapping[str, str], *, through_prometheus: bool = False) -> Holder | None:

@@ -13,8 +13,8 @@ from sys import intern
 
 from scheduler.health.names import WANTED
 
-# A node of 8 GPUs has 8 to 32 texts of labels; some 1.5 KiB each.
-MOST_LABEL_TEXTS = 65_536
+# A page repeats the texts of its 8 to 200 series in every block; some 1.5 KiB each.
+MOST_LABEL_TEXTS = 8_192
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _ESCAPE = re.compile(r'\\[\\"n]')
@@ -43,7 +43,7 @@ def samples(text: str, wanted: frozenset[str] = WANTED) -> Iterator[Sample]:
         else:
             end = line.rfind("}")
             label_text, rest = line[brace + 1 : end], line[end + 1 :]
-        value = _value(rest)
+        value = number_of(rest)
         if value is None:
             continue
         yield Sample(name, labels_of(label_text), value)
@@ -51,7 +51,7 @@ def samples(text: str, wanted: frozenset[str] = WANTED) -> Iterator[Sample]:
 
 @lru_cache(maxsize=MOST_LABEL_TEXTS)
 def labels_of(text: str) -> Mapping[str, str]:
-    """Labels from between the braces. Kept: a GPU bears the same ones for as long as its pod runs."""
+    """Labels from between the braces. Kept for a while: every block of a page has the same ones."""
     return {intern(name): _unescaped(value) for name, value in _LABEL.findall(text)}
 
 
@@ -59,7 +59,7 @@ def _unescaped(value: str) -> str:
     return _ESCAPE.sub(lambda m: _ESCAPES[m.group()], value) if "\\" in value else value
 
 
-def _value(rest: str) -> float | None:
+def number_of(rest: str) -> float | None:
     """The number after the labels (a time stamp may follow); None for NaN and for what is no number."""
     try:
         value = float(rest.split(None, 1)[0])

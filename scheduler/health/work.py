@@ -16,6 +16,8 @@ class JobMemory:
 
     since: dict[str, datetime] = field(default_factory=dict)
     flat_since: datetime | None = None
+    # Around which value, in percent.
+    flat_percent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,42 +66,46 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-# A hung collective keeps GPUs at 0 or at a constant 100 %; real training moves. Below this it is idle.
+# A hung collective keeps its GPUs at 0 or at a constant 100 %; real training moves by more than this.
 FLAT_PERCENT = 2.0
 
 
 def _note_flat(mean: float | None, memory: JobMemory, now: datetime) -> None:
-    """Since when all GPUs of the job have done nothing. Unknown counts as movement: no stall is made of it."""
-    if mean is None or mean > FLAT_PERCENT:
+    """Since when the job's GPUs have done just the same. Unknown counts as movement: no stall is made of it."""
+    if mean is None:
         memory.flat_since = None
-    elif memory.flat_since is None:
-        memory.flat_since = now
+    elif memory.flat_since is None or abs(mean - memory.flat_percent) > FLAT_PERCENT:
+        memory.flat_since, memory.flat_percent = now, mean
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Signs of life of a running job. heartbeat_at None: it has never sent one."""
+    """Signs of life of a running job. heartbeat_at None: it has never sent one. log_known: whether anybody has
+    looked at its log; log_grew_at None: nothing is there."""
 
     started_at: datetime
     heartbeat_at: datetime | None
+    log_known: bool
     log_grew_at: datetime | None
     flat_since: datetime | None
+    flat_percent: float = 0.0
 
 
 def stalled_for(
     progress: Progress, timeout_seconds: float, now: datetime
 ) -> tuple[int, str] | None:
     """(seconds, evidence) when a job has stalled: no heartbeat from one that sends them; else no log line
-    and idle GPUs. None while it moves, or while too little is known."""
+    and flat utilisation. None while it moves, or while too little is known."""
     if progress.heartbeat_at is not None:
         seconds = (now - max(progress.heartbeat_at, progress.started_at)).total_seconds()
         if seconds >= timeout_seconds:
             return int(seconds), f"no heartbeat for {seconds:.0f} s"
         return None
-    if progress.flat_since is None:
+    if progress.flat_since is None or not progress.log_known:
         return None
     quiet_since = max(progress.log_grew_at or progress.started_at, progress.started_at)
     seconds = (now - max(quiet_since, progress.flat_since)).total_seconds()
     if seconds < timeout_seconds:
         return None
-    return int(seconds), f"no log line and idle GPUs for {seconds:.0f} s"
+    use = f"utilisation flat at {progress.flat_percent:.0f} %"
+    return int(seconds), f"no log line and {use} for {seconds:.0f} s"

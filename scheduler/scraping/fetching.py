@@ -5,7 +5,7 @@ Every fetch is bounded in time and number; no answer is None, which means unknow
 
 import asyncio
 import json
-import random
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import aiohttp
 
 from scheduler.health.names import WANTED
-from scheduler.health.readings import GpuReading, read_page, readings_of
+from scheduler.health.pages import PageReader
+from scheduler.health.readings import GpuReading, readings_of
 from scheduler.health.text import Sample
 from scheduler.kube.connection import Connection
 from scheduler.kube.errors import KubeError
@@ -21,6 +22,7 @@ from scheduler.kube.exporters import exporter_addresses, proxy_path
 
 IN_FLIGHT = 48
 FETCH_SECONDS = 5.0
+LOOKED_UP_EVERY_SECONDS = 60.0
 # A page of 8 GPUs has 130 KB; MIG has more.
 LONGEST_PAGE = 16 * 1024 * 1024
 THROUGH_API_SERVER = "apiserver"
@@ -30,34 +32,37 @@ Scrapes = dict[str, Readings | None]
 
 
 class Source(Protocol):
-    """Where readings come from."""
+    """Where readings come from. answers_for_all: one answer tells of all nodes, so they are asked for together."""
 
-    async def read(self, nodes: Collection[str], spread_seconds: float) -> Scrapes:
-        """Readings of these nodes; None for those that give no answer. Spread over so many seconds."""
+    answers_for_all: bool
+
+    async def read(self, nodes: Collection[str]) -> Scrapes:
+        """Readings of these nodes; None for those that give no answer."""
         ...
 
 
 class Exporters:
     """Exporters one by one. `page`: how one node's page is fetched."""
 
+    answers_for_all = False
+
     def __init__(
         self, page: Callable[[str], Awaitable[str | None]], in_flight: int = IN_FLIGHT
     ) -> None:
         self._page = page
         self._room = asyncio.Semaphore(in_flight)
+        self._reader = PageReader()
 
-    async def read(self, nodes: Collection[str], spread_seconds: float) -> Scrapes:
+    async def read(self, nodes: Collection[str]) -> Scrapes:
         """As `Source.read`. A page is read as soon as it is there, so that no two wait in memory for long."""
         ordered = list(nodes)
-        found = await asyncio.gather(*(self._one(node, spread_seconds) for node in ordered))
+        found = await asyncio.gather(*(self._one(node) for node in ordered))
         return dict(zip(ordered, found, strict=True))
 
-    async def _one(self, node: str, spread_seconds: float) -> Readings | None:
-        if spread_seconds:
-            await asyncio.sleep(random.uniform(0, spread_seconds))
+    async def _one(self, node: str) -> Readings | None:
         async with self._room:
             page = await self._page(node)
-        return None if page is None else read_page(page)
+        return None if page is None else self._reader.read(node, page)
 
 
 def direct(session: aiohttp.ClientSession, address_of: Callable[[str], str]) -> Exporters:
@@ -99,27 +104,30 @@ def through_api_server(connection: Connection) -> Exporters:
 class Discovered:
     """Exporter pods where the API knows any; else, where one node's exporter answers there, the node proxy."""
 
+    answers_for_all = False
+
     def __init__(self, pods: Exporters, proxy: Exporters | None, addresses: "Addresses") -> None:
         self._pods, self._proxy, self._addresses = pods, proxy, addresses
 
-    async def read(self, nodes: Collection[str], spread_seconds: float) -> Scrapes:
+    async def read(self, nodes: Collection[str]) -> Scrapes:
         """As `Source.read`."""
         if self._proxy is None or self._addresses.knows_any or not nodes:
-            return await self._pods.read(nodes, spread_seconds)
+            return await self._pods.read(nodes)
         # One call finds out: a thousand that fail every few seconds would be a burden.
         first = min(nodes)
-        probed = await self._proxy.read([first], 0.0)
+        probed = await self._proxy.read([first])
         if probed[first] is None:
             return dict.fromkeys(nodes)
-        return await self._proxy.read([n for n in nodes if n != first], spread_seconds) | probed
+        return await self._proxy.read([n for n in nodes if n != first]) | probed
 
 
 class Addresses:
-    """Exporter pods by node, looked up again every so often and when one does not answer."""
+    """Exporter pods by node, looked up again every so often: they move seldom, and a list of pods is not cheap."""
 
     def __init__(self, connection: Connection | None, template: str = "") -> None:
         self._connection, self._template = connection, template
         self._known: dict[str, str] = {}
+        self._refreshed_at = float("-inf")
 
     @property
     def knows_any(self) -> bool:
@@ -134,23 +142,28 @@ class Addresses:
         return f"http://{address}/metrics" if address else ""
 
     async def refresh(self) -> bool:
-        """Ask the API again; False when it does not answer (what was known stays)."""
+        """Ask the API again, once a minute; False when it does not answer (what was known stays)."""
         if self._connection is None or (self._template and "{address}" not in self._template):
+            return True
+        if time.monotonic() - self._refreshed_at < LOOKED_UP_EVERY_SECONDS:
             return True
         try:
             self._known = await exporter_addresses(self._connection)
         except KubeError:
             return False
+        self._refreshed_at = time.monotonic()
         return True
 
 
 class Prometheus:
     """What a Prometheus server has scraped: one instant query a metric. Series vanish there when a target is down."""
 
+    answers_for_all = True
+
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session, self._url = session, url.rstrip("/")
 
-    async def read(self, nodes: Collection[str], spread_seconds: float) -> Scrapes:
+    async def read(self, nodes: Collection[str]) -> Scrapes:
         """As `Source.read`; a node of which the server knows nothing is None."""
         wanted = set(nodes)
         series: dict[str, list[Sample]] = defaultdict(list)

@@ -1,7 +1,9 @@
-"""The loop of the `health` process: a whole pass every so often, and at once the nodes of which something was heard.
+"""The loop of the `health` process: pass after pass over the whole cluster, and at once the nodes of which something
+was heard.
 
+A pass is spread over its interval, some nodes at a time, so that it never takes the machine from those who start jobs.
 A pod that fails, or a node whose allocatable falls, may be a dying GPU: such nodes are looked at within a second, and
-closely for half a minute after, since an exporter collects only every so often.
+again for half a minute after, since an exporter collects only every so often.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable
+import time
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
@@ -21,10 +23,10 @@ from django.db import connection
 
 from controlplane.common.alive import sign_of_life
 from controlplane.common.follow import follow_in_thread
-from controlplane.common.models import Event
-from queues.models import Attempt, Cluster, Placement
+from queues.models import Cluster, Placement
 from scheduler.kube.errors import KubeError
 from scheduler.models import Node
+from scheduler.scraping.closely import Closely, Heard, heard_since
 from scheduler.scraping.fetching import Scrapes, Source
 from scheduler.services.health.scene import policy_of
 from scheduler.services.health.work import LogTimes
@@ -33,12 +35,12 @@ from scheduler.services.health_tick import HealthTicker
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CLOSELY = timedelta(seconds=30)
-CLOSE_SECONDS = 1.0
 PAUSE_SECONDS = 2.0
-# Whose logs are looked at: attempts whose GPUs have been idle for at least that long.
-QUIET_SECONDS = 60.0
-MOST_LOGS = 64
+# Nodes a batch, at least; a pass has at most so many batches, over this share of its interval.
+BATCH_NODES, MOST_BATCHES, SHARE = 16, 24, 0.8
+MOST_LOGS = 256
+# The log is read at most that often: a burst of starts is heard of in a few gulps.
+LISTEN_EVERY_SECONDS = 0.25
 
 
 def utc_now() -> datetime:
@@ -49,29 +51,9 @@ def utc_now() -> datetime:
 class LastLines:
     """When the log of a pod last grew; asks Kubernetes, so only of few pods."""
 
-    async def times(self, placements: Collection[Placement]) -> dict[int, datetime]:
-        """By placement; missing where nobody can say."""
+    async def times(self, placements: Collection[Placement]) -> LogTimes:
+        """By placement: None where it has no line; missing where nobody can say."""
         return {}
-
-
-@dataclass(slots=True)
-class Closely:
-    """Nodes to be looked at now, and those to be watched closely until when. Used in the event loop alone."""
-
-    until: dict[str, datetime] = field(default_factory=dict)
-    bell: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def watch(self, nodes: Iterable[str], now: datetime) -> None:
-        """Look at these at once, and for a while."""
-        for node in nodes:
-            self.until[node] = now + CLOSELY
-        if self.until:
-            self.bell.set()
-
-    def due(self, now: datetime) -> list[str]:
-        """Those to look at now; forgets whose time is over."""
-        self.until = {node: until for node, until in self.until.items() if until > now}
-        return sorted(self.until)
 
 
 class HealthProcess:
@@ -91,8 +73,10 @@ class HealthProcess:
         self._last_lines = last_lines or LastLines()
         self._ticker = HealthTicker(cluster)
         self._closely = Closely()
+        # Nodes that are being read and judged: never twice at once, so that no older page is judged after a newer.
+        self._busy: set[str] = set()
+        self._disturbed: set[str] = set()
         self._database = ThreadPoolExecutor(1, thread_name_prefix="database")
-        self._seq = 0
 
     async def run(self) -> None:
         """Scrape and judge until cancelled."""
@@ -105,26 +89,43 @@ class HealthProcess:
                 group.create_task(self._follow_log())
 
     async def _passes(self) -> None:
-        """The whole cluster, again and again."""
-        spread = 0.0
+        """The whole cluster, again and again. The first pass is in one go: it says who belongs to the cluster."""
+        seconds = 0.0
         while True:
             began = self._clock()
-            seconds = await self._guarded(partial(self._whole_pass, spread)) or PAUSE_SECONDS
-            # From the second pass on, fetches are spread over a quarter of the interval.
-            spread = seconds / 4
+            seconds = await self._guarded(partial(self._whole_pass, seconds)) or PAUSE_SECONDS
             left = seconds - (self._clock() - began).total_seconds()
             await asyncio.sleep(max(left, 0.5))
 
-    async def _whole_pass(self, spread: float) -> float:
+    async def _whole_pass(self, spread_over: float) -> float:
+        """One pass, spread over so many seconds. Answers how long the next one may take."""
         if self._refresh is not None:
             await _awaited(self._refresh())
-        nodes, seconds = await self._in_database(self._all_nodes)
+        names, seconds = await self._in_database(self._all_nodes)
         log_times = await self._log_times()
-        seen_at = self._clock()
-        scrapes = await self._source.read(nodes, min(spread, seconds / 4))
-        await self._in_database(partial(self._judge, scrapes, log_times, seen_at))
-        sign_of_life("health")
+        batches = in_batches(names, whole=not spread_over or self._source.answers_for_all)
+        for number, batch in enumerate(batches):
+            began = time.monotonic()
+            await self._read_and_judge(batch)
+            sign_of_life("health")
+            if number < len(batches) - 1:
+                rest = spread_over * SHARE / len(batches) - (time.monotonic() - began)
+                await asyncio.sleep(max(rest, 0.0))
+        work = partial(self._ticker.conclude, names, log_times, self._clock())
+        await self._in_database(partial(_closing_when_lost, work))
         return float(seconds)
+
+    async def _read_and_judge(self, nodes: Collection[str], *, awaited: bool = False) -> None:
+        mine = [node for node in nodes if node not in self._busy]
+        self._busy.update(mine)
+        try:
+            seen_at = self._clock()
+            scrapes = await self._source.read(mine)
+            if scrapes:
+                judge = partial(self._judge, scrapes, seen_at, awaited=awaited)
+                await self._in_database(partial(_closing_when_lost, judge))
+        finally:
+            self._busy.difference_update(mine)
 
     def _all_nodes(self) -> tuple[list[str], int]:
         rows = Node.objects.filter(
@@ -136,34 +137,25 @@ class HealthProcess:
     async def _looks(self) -> None:
         """The nodes that something was heard of."""
         while True:
-            await self._closely.bell.wait()
+            pause = self._closely.pause_seconds(self._clock())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._closely.bell.wait()
             self._closely.bell.clear()
-            while nodes := self._closely.due(self._clock()):
-                await self._guarded(partial(self._look, nodes))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(CLOSE_SECONDS):
-                        await self._closely.bell.wait()
-                self._closely.bell.clear()
+            if nodes := self._closely.due(self._clock(), self._busy):
+                await self._guarded(partial(self._read_and_judge, nodes, awaited=True))
 
-    async def _look(self, nodes: list[str]) -> float:
-        seen_at = self._clock()
-        scrapes = await self._source.read(nodes, 0.0)
-        await self._in_database(partial(self._judge, scrapes, {}, seen_at))
-        return 0.0
-
-    def _judge(self, scrapes: Scrapes, log_times: LogTimes, seen_at: datetime) -> None:
+    def _judge(self, scrapes: Scrapes, seen_at: datetime, *, awaited: bool) -> None:
         """In the database's thread."""
-        try:
-            self._ticker.judge(scrapes, self._clock(), log_times, seen_at)
-        except DatabaseError:
-            connection.close()
-            raise
+        disturbed, self._disturbed = self._disturbed, set()
+        self._ticker.disturb(disturbed)
+        self._ticker.look(scrapes, self._clock(), seen_at, awaited=awaited)
 
     async def _log_times(self) -> LogTimes:
-        quiet = self._ticker.work.quiet_attempts(QUIET_SECONDS, self._clock())
-        if not quiet:
+        wanted = self._ticker.work.logs_wanted[:MOST_LOGS]
+        if not wanted:
             return {}
-        placements = await self._in_database(partial(_quiet_placements, quiet))
+        placements = await self._in_database(partial(_placements, wanted))
         try:
             return await self._last_lines.times(placements)
         except KubeError as error:
@@ -186,22 +178,27 @@ class HealthProcess:
     async def _follow_log(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def look(before: int) -> None:
-            nodes = self._heard_of(before)
-            if nodes:
+        def listen(before: int) -> None:
+            heard = self._heard_since(before)
+            if heard.nodes:
                 with contextlib.suppress(RuntimeError):  # the loop has just closed
-                    loop.call_soon_threadsafe(self._closely.watch, nodes, self._clock())
+                    loop.call_soon_threadsafe(self._take_heard, heard)
+            time.sleep(LISTEN_EVERY_SECONDS)
 
-        await follow_in_thread(look)
+        await follow_in_thread(listen)
 
-    def _heard_of(self, before: int) -> set[str]:
+    def _take_heard(self, heard: Heard) -> None:
+        self._disturbed |= heard.nodes
+        self._closely.watch(heard, self._clock())
+
+    def _heard_since(self, before: int) -> Heard:
         """In the thread that follows the log."""
         try:
-            return worth_a_look(self._cluster, before) if before else set()
+            return heard_since(self._cluster, before) if before else Heard()
         except DatabaseError as error:
             logger.warning("the event log cannot be read: %s", error)
             connection.close()
-            return set()
+            return Heard()
 
     async def _in_database(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._database, work)
@@ -220,26 +217,23 @@ async def _awaited(found: object) -> float:
     return float(result) if isinstance(result, (int, float)) else 0.0
 
 
-def _quiet_placements(attempts: list[int]) -> list[Placement]:
-    rows = Placement.objects.filter(attempt__in=attempts[:MOST_LOGS], ended_at__isnull=True)
-    rows = rows.filter(attempt__job__stall_timeout_seconds__isnull=False)
-    return list(rows.select_related("attempt__job__tenant").order_by("attempt", "rank")[:MOST_LOGS])
+def _closing_when_lost(work: Callable[[], None]) -> None:
+    """A connection that the database has closed is given up, so that the next round opens another one."""
+    try:
+        work()
+    except DatabaseError:
+        connection.close()
+        raise
 
 
-def worth_a_look(cluster: Cluster, seq: int) -> set[str]:
-    """Nodes of which events since `seq` tell that a GPU may be dying, or that they wait for a verdict."""
-    events = Event.objects.filter(seq__gt=seq, cluster=cluster.name).filter(
-        kind__in=("node.changed", "attempt.stopping", "node.health")
-    )
-    nodes: set[str] = set()
-    attempts: set[tuple[str, int]] = set()
-    for kind, node, job, numbers in events.values_list("kind", "node", "job", "numbers"):
-        if kind == "attempt.stopping":
-            if numbers.get("cause") == "failed":
-                attempts.add((job, int(numbers.get("attempt", 0))))
-        elif kind == "node.changed" or numbers.get("what") in ("burn_in", "return"):
-            nodes.add(node)
-    for job, number in attempts:
-        rows = Attempt.objects.filter(job=job, number=number)
-        nodes |= set(rows.values_list("placements__node", flat=True)) - {None}
-    return nodes
+def in_batches(names: list[str], *, whole: bool) -> list[list[str]]:
+    """The nodes of a pass, some at a time; all at once where one answer tells of all of them."""
+    if whole:
+        return [names]
+    size = max(BATCH_NODES, -(-len(names) // MOST_BATCHES))
+    return [names[first : first + size] for first in range(0, len(names), size)] or [[]]
+
+
+def _placements(numbers: list[int]) -> list[Placement]:
+    rows = Placement.objects.filter(pk__in=numbers, ended_at__isnull=True)
+    return list(rows.select_related("attempt__job__tenant"))

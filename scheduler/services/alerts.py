@@ -108,10 +108,12 @@ def settle_alerts(
 ) -> None:
     """Raise all of these and resolve every other alert of that kind and cluster: for a judge that sees all."""
     found = {each.key: each for each in facts}
-    for each in found.values():
-        raise_alert(each, now)
-    over = Alert.objects.filter(kind=kind, cluster=cluster, state__in=UNRESOLVED)
-    for key in over.exclude(key__in=list(found)).values_list("key", flat=True):
+    rows = Alert.objects.filter(kind=kind, cluster=cluster, state__in=UNRESOLVED)
+    known = {row.key: row for row in rows.select_related("tenant", "cluster")}
+    for key, each in found.items():
+        if key not in known or _says_more(known[key], each, now):
+            raise_alert(each, now)
+    for key in known.keys() - found.keys():
         resolve_alert(key, now)
 
 

@@ -8,7 +8,7 @@ from controlplane.common import log
 from controlplane.common.errors import ErrorCollector
 from scheduler.health.states import State
 from scheduler.models import Gpu
-from scheduler.services.health.scene import read_scene
+from scheduler.services.health.scene import lock_node, read_scene
 from scheduler.services.health.timeline import Line, write_lines
 from scheduler.services.health.verdicts import set_gpu, settle_node
 from tenants.access import Actor, Right, require
@@ -39,7 +39,9 @@ def override_gpu(
     scene = read_scene(gpu.cluster, [gpu.node.name])
     node = scene.nodes.get(gpu.node.name)
     with log.writing():
-        row = node.gpus[gpu.uuid] if node else gpu
+        if node is not None:
+            lock_node(scene, node)
+        row = node.gpus.get(gpu.uuid, gpu) if node else gpu
         before = row.state
         row.override_state, row.override_reason = state, reason.strip()
         row.override_by, row.override_until = actor.name, until

@@ -1,36 +1,42 @@
 """One tick of the health process: what exporters answered → the ledger, and what follows. Time is an argument.
 
     ticker = HealthTicker(cluster)
-    ticker.tick({"gpu-00001": page, "gpu-00002": None}, now)   # None: no answer
+    ticker.tick({"gpu-00001": page, "gpu-00002": None}, now)   # None: no answer; all nodes at once
+    ticker.look(readings, now)                                 # or some at a time,
+    ticker.conclude(names, {}, now)                            # and then what follows from a whole pass
 
 Called by the `health` process, by drivers of virtual time and by benchmarks. Durations are remembered in the ticker
 (after a restart they begin anew); states, and what was judged already, are in rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from controlplane.common import log
 from queues.lifecycle import EndedBy
 from queues.models import Cluster, Placement
-from scheduler.health.conditions import blocks_of, condition_findings, taint_findings
+from scheduler.health.conditions import blocks_of
 from scheduler.health.findings import Finding, Grade, Source
-from scheduler.health.judge import GpuMemory, judge_gpu, missing_finding
-from scheduler.health.readings import GpuReading, Holder, read_page
-from scheduler.health.states import GRAVITY, State
+from scheduler.health.readings import GpuReading, read_page
+from scheduler.health.states import State
 from scheduler.health.xids import xid_of
-from scheduler.models import Gpu, HealthEvent, Node, NodeWatch
+from scheduler.models import Gpu, HealthEvent, Node
 from scheduler.services.health.acts import act_on, blame_hardware, take_out_later
+from scheduler.services.health.answers import note_answers, note_first_answer
 from scheduler.services.health.metrics import (
+    FEW_NODES,
+    JUDGED_EVERY,
     WRITTEN_EVERY,
     Sampler,
     measured,
     note_judged,
     write_metrics,
 )
+from scheduler.services.health.quiet import QuietNodes
 from scheduler.services.health.returns import fade, proceed, welcome
-from scheduler.services.health.scene import NodeScene, Scene, read_scene
+from scheduler.services.health.scene import NodeScene, Scene, lock_node, read_scene, rules_now
+from scheduler.services.health.signs import Early, Readings, Seen, Signs
 from scheduler.services.health.telling import Lasting, settle, tell_people
 from scheduler.services.health.timeline import Hit
 from scheduler.services.health.verdicts import (
@@ -49,7 +55,7 @@ BLAMED_WITHIN = timedelta(minutes=10)
 # Findings that are news each time; others last, and are news when they begin.
 EDGES = frozenset({"xid", "xid_repeat", "ecc_uncorrected", "kernel", "report"})
 SPARING_RULES = frozenset({"ecc_uncorrected", "row_remap", "gpu_missing", "dcgm_health"})
-Readings = Mapping[str, GpuReading]
+Pages = Mapping[str, Readings | None]
 
 
 @dataclass(slots=True)
@@ -59,13 +65,14 @@ class HealthTicker:
     cluster: Cluster
     through_prometheus: bool = False
     work: WorkBook = field(default_factory=WorkBook)
-    _memories: dict[str, GpuMemory] = field(default_factory=dict)
+    _signs: Signs = field(default_factory=Signs)
+    _quiet: QuietNodes = field(default_factory=QuietNodes)
     _lasting: Lasting = field(default_factory=dict)
-    _missing: dict[str, datetime] = field(default_factory=dict)
-    _fallen: dict[str, datetime] = field(default_factory=dict)
     _labelled: set[str] = field(default_factory=set)
     _sampler: Sampler = field(default_factory=Sampler)
-    _written_at: datetime | None = None
+    # By node: what its exporter has said last; when its GPUs' values were written.
+    _readings: dict[str, Readings | None] = field(default_factory=dict)
+    _written_at: dict[str, datetime] = field(default_factory=dict)
 
     def tick(
         self, scrapes: Mapping[str, str | None], now: datetime, log_times: LogTimes | None = None
@@ -77,35 +84,104 @@ class HealthTicker:
         }  # fmt: skip
         return self.judge(pages, now, log_times)
 
-    def judge(
+    def judge(self, pages: Pages, now: datetime, log_times: LogTimes | None = None) -> list[News]:
+        """As `tick`, from readings: with all rows, and where these are all nodes, with what follows of that."""
+        self._readings.update(pages)
+        found = self._judge(pages, {}, now, now, awaited=len(pages) <= FEW_NODES)
+        names = _names_of(self.cluster)
+        if names <= pages.keys():
+            self.conclude(names, log_times or {}, now)
+        return found
+
+    def look(
         self,
-        pages: Mapping[str, Readings | None],
+        pages: Pages,
         now: datetime,
-        log_times: LogTimes | None = None,
         seen_at: datetime | None = None,
+        *,
+        awaited: bool = False,
     ) -> list[News]:
-        """As `tick`, from readings. seen_at: when the scraping began, where that took time."""
+        """Judge some nodes: of those that were well, and are, no row is read.
+
+        seen_at: when the scraping began. awaited: somebody may wait for a verdict on these very nodes.
+        """
+        self._readings.update(pages)
+        early = self._quiet.look(pages, self._signs, rules_now(), now)
+        quiet = self._quiet.names() & pages.keys()
+        rest = {name: readings for name, readings in pages.items() if name not in quiet}
+        self._note_quiet(quiet, seen_at or now, awaited=awaited)
+        if not rest:
+            return []
+        return self._judge(rest, early, now, seen_at or now, awaited=awaited)
+
+    def disturb(self, names: Iterable[str]) -> None:
+        """Something was heard of these nodes: their rows are read at the next look."""
+        self._quiet.disturb(names)
+
+    def conclude(self, names: Collection[str], log_times: LogTimes, now: datetime) -> None:
+        """After all nodes of the cluster were looked at: which alerts are over, and how jobs use their GPUs."""
+        self._forget_others(set(names))
+        loud = set(names) - self._quiet.names()
+        scene = read_scene(self.cluster, loud)
+        settle(scene, self._readings, self._lasting, now)
+        readings = {name: page for name, page in self._readings.items() if page is not None}
+        judge_work(self.cluster, scene.rules, self.work, readings, log_times, now)
+        self._sampler.write(now)
+
+    # What is known without a row.
+
+    def _note_quiet(self, names: Iterable[str], now: datetime, *, awaited: bool) -> None:
+        due = []
+        for name in names:
+            quiet, readings = self._quiet.get(name), self._readings.get(name)
+            if quiet is None or readings is None:
+                continue
+            self._sampler.add(quiet.node_id, readings)
+            if awaited or quiet.noted_at is None or now - quiet.noted_at >= JUDGED_EVERY:
+                quiet.noted_at = now
+                due.append(quiet.node_id)
+        note_judged(due, now)
+
+    def _forget_others(self, names: set[str]) -> None:
+        for name in self._readings.keys() - names:
+            self._signs.forget(self._readings.pop(name) or ())
+            self._written_at.pop(name, None)
+            self._lasting.pop(name, None)
+        self._quiet.keep_only(names)
+
+    # With rows.
+
+    def _judge(
+        self,
+        pages: Pages,
+        early: Mapping[str, Early],
+        now: datetime,
+        seen_at: datetime,
+        *,
+        awaited: bool,
+    ) -> list[News]:
         scene = read_scene(self.cluster, list(pages))
         self._enrol(scene, pages, now)
         for name, node in scene.nodes.items():
             if node.is_new:  # its first row says at once whether its exporter answers
-                _answered(node, pages[name], now)
+                note_first_answer(node, pages[name], now)
         welcome(scene, now)
-        self._note_answers(scene, pages, now)
+        note_answers(scene, pages, now)
         found: list[News] = []
-        for name, node in scene.nodes.items():
-            found += self._judge_node(scene, node, pages[name], now)
+        for name in list(scene.nodes):
+            found += self._judge_node(scene, name, pages[name], early.get(name), now)
         self._keep_metrics(scene, pages, now)
-        if self._is_whole(scene):
-            settle(scene, pages, self._lasting, now)
-            readings = {name: page for name, page in pages.items() if page is not None}
-            judge_work(scene, self.work, readings, log_times or {}, now)
-        note_judged((n for n in scene.nodes.values() if pages[n.name] is not None), seen_at or now)
+        due = [
+            node.row
+            for node in scene.nodes.values()
+            if pages[node.name] is not None and (awaited or _is_due(node.row, seen_at))
+        ]
+        for row in due:
+            row.health_judged_at = seen_at
+        note_judged([row.pk for row in due], seen_at)
         return found
 
-    # Rows for what is seen for the first time.
-
-    def _enrol(self, scene: Scene, pages: Mapping[str, Readings | None], now: datetime) -> None:
+    def _enrol(self, scene: Scene, pages: Pages, now: datetime) -> None:
         """GPUs that have no row get one; those that moved to another node follow."""
         unknown: dict[str, tuple[NodeScene, GpuReading]] = {}
         for name, node in scene.nodes.items():
@@ -130,21 +206,46 @@ class HealthTicker:
             node.gpus[uuid] = gpu
         Gpu.objects.bulk_create(made, batch_size=500)
 
-    # One node.
-
     def _judge_node(
-        self, scene: Scene, node: NodeScene, readings: Readings | None, now: datetime
+        self,
+        scene: Scene,
+        name: str,
+        readings: Readings | None,
+        early: Early | None,
+        now: datetime,
     ) -> list[News]:
-        findings = self._node_findings(scene, node, now)
+        node = scene.nodes[name]
+        findings = self._signs.of_node(scene, node, now)
         if readings is not None:
-            findings += self._gpu_findings(scene, node, readings, now)
-        news = self._news(node, findings, readings, now)
-        if not news and _is_at_peace(node):
-            return news
+            findings += self._signs.of_gpus(scene, node, readings, now, early)
+        if not findings and _is_at_peace(node):
+            self._lasting.pop(name, None)
+            if self._signs.waits(node):
+                self._quiet.disturb([name])
+            else:
+                self._quiet.note(node, readings, now)
+            return []
+        self._quiet.disturb([name])
+        return self._judge_loud(scene, node, findings, readings, now)
+
+    def _judge_loud(
+        self,
+        scene: Scene,
+        node: NodeScene,
+        findings: Seen,
+        readings: Readings | None,
+        now: datetime,
+    ) -> list[News]:
+        """A node that shows something, or is not well: under its lock, for others take signs in as well."""
         with log.writing():
+            if lock_node(scene, node):
+                findings = [(f, node.gpus.get(gpu.uuid) if gpu else None) for f, gpu in findings]
+            news = gravest_first(self._news(node, findings, readings, now))
+            if not news and _is_at_peace(node):
+                return []
             if news:
-                take_in(scene, node, gravest_first(news), now)
-                act_on(scene, node, gravest_first(news), now)
+                take_in(scene, node, news, now)
+                act_on(scene, node, news, now)
             else:
                 take_out_later(scene, node, now)
             self._blame_late(node, now)
@@ -156,90 +257,10 @@ class HealthTicker:
             tell_people(scene, node, each, now)
         return news
 
-    def _node_findings(
-        self, scene: Scene, node: NodeScene, now: datetime
-    ) -> list[tuple[Finding, Gpu | None]]:
-        """What the node's row says: conditions and taints; those that name a GPU are about it."""
-        row, rules = node.row, scene.rules
-        found: list[Finding] = []
-        if rules["node_condition"].is_on:
-            found += condition_findings(row.conditions, now)
-        if rules["node_taint"].is_on:
-            found += taint_findings(row.taints, now)
-        pairs = [(f, node.gpus.get(f.uuid) or node.gpu_at(f.index)) for f in found]
-        if (fallen := self._allocatable(scene, node, now)) is not None:
-            pairs.append((fallen, None))
-        return pairs
-
-    def _allocatable(self, scene: Scene, node: NodeScene, now: datetime) -> Finding | None:
-        """Fewer GPUs than there are, and nobody has said which is bad: the plugin knows something that we do not."""
-        row, rule = node.row, scene.rules["allocatable"]
-        bad = sum(GRAVITY[State(gpu.state)] > GRAVITY[State.SUSPECT] for gpu in node.gpus.values())
-        if (
-            not rule.is_on
-            or row.gpus_capacity - row.gpus_allocatable <= bad
-            or not row.gpus_allocatable
-        ):
-            self._fallen.pop(node.name, None)
-            return None
-        since = self._fallen.setdefault(node.name, now)
-        if (now - since).total_seconds() < rule.number("seconds"):
-            return None
-        cause = f"{row.gpus_allocatable} of {row.gpus_capacity} GPUs allocatable"
-        return Finding(
-            rule="allocatable", grade=Grade.SUSPECT, cause=cause, source=Source.ALLOCATABLE, at=since,
-            evidence=f"node: {cause}; the device plugin has marked a GPU unhealthy and does not say which",
-            action="restart the device plugin once the GPU is well",
-        )  # fmt: skip
-
-    def _gpu_findings(
-        self, scene: Scene, node: NodeScene, readings: Readings, now: datetime
-    ) -> list[tuple[Finding, Gpu | None]]:
-        found: list[tuple[Finding, Gpu | None]] = []
-        for uuid, reading in readings.items():
-            gpu, memory = node.gpus[uuid], self._memory(node.gpus[uuid])
-            found += [(f, gpu) for f in judge_gpu(reading, memory, scene.rules, now)]
-            _keep_judged(gpu, memory, reading)
-        self._retire(node, readings)
-        for uuid, gpu in node.gpus.items():
-            if uuid in readings:
-                self._missing.pop(uuid, None)
-                continue
-            since = self._missing.setdefault(uuid, gpu.unknown_since or now)
-            if gpu.unknown_since is None:
-                gpu.unknown_since = now
-                gpu.save(update_fields=["unknown_since"])
-            finding = missing_finding(uuid, gpu.index, since, scene.rules, now)
-            if finding is not None:
-                found.append((finding, gpu))
-        return found
-
-    def _retire(self, node: NodeScene, readings: Readings) -> None:
-        """GPUs in whose place another one answers were swapped: their rows go, their story stays."""
-        places = {reading.index for reading in readings.values()}
-        gone = [g for g in node.gpus.values() if g.uuid not in readings and g.index in places]
-        for gpu in gone:
-            del node.gpus[gpu.uuid]
-            gpu.delete()
-
-    def _memory(self, gpu: Gpu) -> GpuMemory:
-        """What is known of a GPU: of this process, else of its row."""
-        memory = self._memories.get(gpu.uuid)
-        if memory is None:
-            judged = gpu.judged
-            memory = self._memories[gpu.uuid] = GpuMemory(
-                fresh=not judged,
-                xid=judged.get("xid", 0),
-                counters=dict(judged.get("counters", {})),
-                holders=tuple(Holder(*pair) for pair in gpu.holders),
-                held_at=gpu.seen_at if gpu.holders else None,
-            )
-        return memory
-
     def _news(
         self,
         node: NodeScene,
-        findings: list[tuple[Finding, Gpu | None]],
+        findings: Seen,
         readings: Readings | None,
         now: datetime,
     ) -> list[News]:
@@ -274,7 +295,7 @@ class HealthTicker:
             self._labelled.add(node.name)
         attempts = node.attempts()
         if gpu is not None:
-            pods = {holder.pod for holder in self._memory(gpu).last_holders(now)}
+            pods = {holder.pod for holder in self._signs.memory_of(gpu).last_holders(now)}
             known = {p.attempt_id for p in node.placements if p.pod_name in pods}
             if pods or node.name in self._labelled:
                 return [Hit(a, "on_gpu") for a in attempts if a.pk in known]
@@ -315,85 +336,32 @@ class HealthTicker:
                 )
                 blame_hardware(finding, node, hits, now)
 
-    # The exporter.
-
-    def _note_answers(
-        self, scene: Scene, pages: Mapping[str, Readings | None], now: datetime
-    ) -> None:
-        """Who answers and who does not, where that has changed. Of the silent nothing is known any more, and nothing
-        is taken out for that alone."""
-        nodes = scene.nodes.values()
-        silent = [
-            node for node in nodes if pages[node.name] is None and node.watch.unknown_since is None
-        ]
-        back = [n for n in nodes if pages[n.name] is not None and n.watch.unknown_since is not None]
-        for node in silent:
-            node.watch.unknown_since, node.watch.error = now, "the exporter does not answer"
-        changed = silent + [node for node in nodes if _heard(node, pages[node.name], now)]
-        if changed:
-            watches = [node.watch for node in changed]
-            NodeWatch.objects.bulk_update(watches, _ANSWER_COLUMNS, batch_size=500)
-        for listed, since in ((silent, now), (back, None)):
-            _mark_unknown(listed, since)
-
-    # What is kept and told.
-
-    def _keep_metrics(
-        self, scene: Scene, pages: Mapping[str, Readings | None], now: datetime
-    ) -> None:
+    def _keep_metrics(self, scene: Scene, pages: Pages, now: datetime) -> None:
+        """Measured values: means of ten minutes, and the last ones of nodes whose turn it is."""
+        due: list[tuple[Gpu, GpuReading]] = []
         for name, node in scene.nodes.items():
-            if readings := pages[name]:
-                self._sampler.add(node.row.pk, readings)
-        self._sampler.write(now)
-        if self._written_at is not None and now - self._written_at < WRITTEN_EVERY:
-            return
-        self._written_at = now if self._is_whole(scene) else self._written_at
-        write_metrics(
-            (
-                (node.gpus[uuid], reading)
-                for name, node in scene.nodes.items()
-                for uuid, reading in (pages[name] or {}).items()
-            ),
-            now,
-        )
-
-    def _is_whole(self, scene: Scene) -> bool:
-        rows = Node.objects.filter(cluster=self.cluster, gone_at__isnull=True, flavor__isnull=False)
-        return rows.count() <= len(scene.nodes)
+            readings = pages[name]
+            if not readings:
+                continue
+            self._sampler.add(node.row.pk, readings)
+            written = self._written_at.get(name)
+            if written is None or now - written >= WRITTEN_EVERY:
+                self._written_at[name] = now
+                due += [
+                    (node.gpus[uuid], reading)
+                    for uuid, reading in readings.items()
+                    if uuid in node.gpus
+                ]
+        write_metrics(due, now)
 
 
-def _answered(node: NodeScene, readings: Readings | None, now: datetime) -> None:
-    """Note on a watch that has no row yet what its exporter has said."""
-    if readings is None:
-        node.watch.unknown_since, node.watch.error = now, "the exporter does not answer"
-    else:
-        _heard(node, readings, now)
+def _names_of(cluster: Cluster) -> set[str]:
+    rows = Node.objects.filter(cluster=cluster, gone_at__isnull=True, flavor__isnull=False)
+    return set(rows.values_list("name", flat=True))
 
 
-def _heard(node: NodeScene, readings: Readings | None, now: datetime) -> bool:
-    """Note an answer on the node's watch; True when it says something new."""
-    watch = node.watch
-    if readings is None or (watch.unknown_since is None and watch.gpus_seen == len(readings)):
-        return False
-    watch.unknown_since, watch.error, watch.answered_at = None, "", now
-    watch.generation = next((reading.generation for reading in readings.values()), "")
-    watch.gpus_seen = len(readings)
-    return True
-
-
-def _mark_unknown(nodes: list[NodeScene], since: datetime | None) -> None:
-    """The GPUs of these nodes are unknown from then on, or no longer."""
-    rows = Gpu.objects.filter(node__in=[node.row.pk for node in nodes])
-    if nodes and since is not None:
-        rows.filter(unknown_since__isnull=True).update(unknown_since=since)
-    elif nodes:
-        rows.update(unknown_since=None)
-    for node in nodes:
-        for gpu in node.gpus.values():
-            gpu.unknown_since = (gpu.unknown_since or since) if since else None
-
-
-_ANSWER_COLUMNS = ["unknown_since", "error", "answered_at", "generation", "gpus_seen"]
+def _is_due(row: Node, now: datetime) -> bool:
+    return row.health_judged_at is None or now - row.health_judged_at >= JUDGED_EVERY
 
 
 def _new_gpu(cluster: Cluster, node: NodeScene, reading: GpuReading, now: datetime) -> Gpu:
@@ -409,22 +377,6 @@ def _new_gpu(cluster: Cluster, node: NodeScene, reading: GpuReading, now: dateti
         holders=[[holder.namespace, holder.pod] for holder in reading.holders],
         **measured(reading),
     )
-
-
-def _keep_judged(gpu: Gpu, memory: GpuMemory, reading: GpuReading) -> None:
-    """Write down what was judged, so that an old sign is no news after a restart of the process."""
-    latched = dict(gpu.judged.get("latched") or {})
-    if memory.xid:
-        latched["xid"] = memory.xid
-    if reading.values.get("ecc_dbe_vol"):
-        latched["ecc_dbe_vol"] = reading.values["ecc_dbe_vol"]
-    if gpu.state == State.HEALTHY and not memory.xid:
-        latched = {}
-    counters = {name: value for name, value in memory.counters.items() if value}
-    judged = {"xid": memory.xid, "counters": counters, "latched": latched}
-    if judged != (gpu.judged or {"xid": 0, "counters": {}, "latched": {}}):
-        gpu.judged = judged
-        gpu.save(update_fields=["judged"])
 
 
 def _is_at_peace(node: NodeScene) -> bool:

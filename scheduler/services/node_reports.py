@@ -25,7 +25,7 @@ from scheduler.health.findings import Finding, Grade, Source
 from scheduler.health.judge import kernel_finding
 from scheduler.models import HealthAction, Node, NodeReport
 from scheduler.services.alerts import AlertFacts, raise_alert
-from scheduler.services.health.acts import budget_answer
+from scheduler.services.health.acts import budget_answer, hold_budget
 from scheduler.services.health.scene import NodeScene, Scene, read_scene
 from scheduler.services.health.timeline import Line, write_lines
 from scheduler.services.node_signals import take_finding
@@ -74,9 +74,10 @@ def report_from_attempt(attempt: Attempt, sent: Mapping[str, Any], now: datetime
     """
     said, replica = _read(sent)
     placement = _placement(attempt, replica)
-    _check_rate(attempt, now)
     scene, found = _scene_of(attempt.cluster, placement.node)
     with log.writing():
+        hold_budget(scene.cluster)
+        _check_rate(attempt, now)
         answer = budget_answer(scene, found.name, now)
         verdict = "suspect" if answer.granted else "beyond_budget"
         by = f"{attempt.job.tenant.slug}/{attempt.job_id}"

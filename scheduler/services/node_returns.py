@@ -9,7 +9,7 @@ from controlplane.common.errors import ConflictError, ErrorCollector
 from scheduler.health.states import Happening, State
 from scheduler.models import Node
 from scheduler.services.health.returns import come_back, proceed
-from scheduler.services.health.scene import read_scene
+from scheduler.services.health.scene import lock_node, read_scene
 from scheduler.services.health.timeline import Line, write_lines
 from scheduler.services.health.verdicts import settle_node
 from tenants.access import Actor, Right, require
@@ -28,12 +28,14 @@ def return_node(actor: Actor, node: Node, reason: str, now: datetime) -> Node:
     errors.raise_if_any()
     scene = read_scene(node.cluster, [node.name])
     found = scene.nodes.get(node.name)
-    if found is None or (found.row.health == State.HEALTHY and not found.row.health_closed):
-        raise ConflictError(_("This node is well."), code="node_is_well")
-    state = State(found.watch.state)
-    if state is State.DRAINING:
-        raise ConflictError(_("Jobs are still leaving this node."), code="node_drains")
     with log.writing():
+        if found is not None:
+            lock_node(scene, found)
+        if found is None or (found.row.health == State.HEALTHY and not found.row.health_closed):
+            raise ConflictError(_("This node is well."), code="node_is_well")
+        state = State(found.watch.state)
+        if state is State.DRAINING:
+            raise ConflictError(_("Jobs are still leaving this node."), code="node_drains")
         name = f"{node.cluster.name}/{node.name}"
         change = Change("node.returned", "node", name, {"health": found.row.health}, {})
         write_audit(actor, change, now=now, reason=reason)

@@ -9,7 +9,7 @@ from scheduler.health.findings import Finding
 from scheduler.health.judge import kernel_finding
 from scheduler.health.kernel import read_text
 from scheduler.services.health.acts import act_on
-from scheduler.services.health.scene import NodeScene, Scene, read_scene
+from scheduler.services.health.scene import NodeScene, Scene, lock_node, read_scene
 from scheduler.services.health.timeline import Hit
 from scheduler.services.health.verdicts import News, settle_node, take_in
 
@@ -33,8 +33,9 @@ def note_kernel_event(
 
 def take_finding(scene: Scene, node: NodeScene, finding: Finding, now: datetime) -> None:
     """Take one finding in and act on it, as a tick would. Who holds the GPU: as its row last said."""
-    gpu = node.gpus.get(finding.uuid) or node.gpu_at(finding.index)
     with log.writing():
+        lock_node(scene, node)
+        gpu = node.gpus.get(finding.uuid) or node.gpu_at(finding.index)
         news = [News(finding, gpu, _hits(node, gpu.holders if gpu else None))]
         take_in(scene, node, news, now)
         act_on(scene, node, news, now)

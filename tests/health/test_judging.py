@@ -408,18 +408,41 @@ def test_memory_copy_over_ninety_percent_for_ten_minutes() -> None:
     assert [f.rule for f in judge_job([99], [95], memory, RULES, at(600))] == ["memory_copy"]
 
 
-def test_stall_needs_a_silent_heart_or_a_silent_log_with_idle_gpus() -> None:
-    silent = Progress(at(-1000), heartbeat_at=at(-600), log_grew_at=None, flat_since=None)
+def progress(**changes: Any) -> Progress:
+    known: dict[str, Any] = {
+        "heartbeat_at": None,
+        "log_known": True,
+        "log_grew_at": None,
+        "flat_since": None,
+    }
+    return Progress(at(-1000), **(known | changes))
+
+
+def test_stall_needs_a_silent_heart_or_a_silent_log_with_flat_utilisation() -> None:
+    silent = progress(heartbeat_at=at(-600))
     assert stalled_for(silent, 600, NOW) == (600, "no heartbeat for 600 s")
     assert stalled_for(silent, 601, NOW) is None
-    busy = Progress(at(-1000), heartbeat_at=None, log_grew_at=at(-900), flat_since=None)
-    assert stalled_for(busy, 600, NOW) is None
-    quiet = Progress(at(-1000), heartbeat_at=None, log_grew_at=at(-700), flat_since=at(-650))
-    found = stalled_for(quiet, 600, NOW)
-    assert found is not None
-    assert found[0] == 650
-    talking = Progress(at(-1000), heartbeat_at=None, log_grew_at=at(-5), flat_since=at(-650))
-    assert stalled_for(talking, 600, NOW) is None
+    assert stalled_for(progress(log_grew_at=at(-900)), 600, NOW) is None  # its GPUs move
+    quiet = progress(log_grew_at=at(-700), flat_since=at(-650), flat_percent=100)
+    evidence = "no log line and utilisation flat at 100 % for 650 s"
+    assert stalled_for(quiet, 600, NOW) == (650, evidence)
+    assert stalled_for(progress(log_grew_at=at(-5), flat_since=at(-650)), 600, NOW) is None
+    never_a_line = stalled_for(progress(flat_since=at(-650)), 600, NOW)
+    assert never_a_line is not None
+    # A log that nobody could read says nothing.
+    assert stalled_for(progress(log_known=False, flat_since=at(-650)), 600, NOW) is None
+
+
+@pytest.mark.parametrize("level", [0, 55, 100])
+def test_utilisation_is_flat_while_it_stays_the_same_at_any_level(level: float) -> None:
+    memory = JobMemory()
+    judge_job([level, level], [None], memory, RULES, NOW)
+    judge_job([level, level - 1], [None], memory, RULES, at(60))
+    assert (memory.flat_since, memory.flat_percent) == (NOW, level)
+    judge_job([level - 20, level], [None], memory, RULES, at(75))
+    assert memory.flat_since == at(75)
+    judge_job([None, None], [None], memory, RULES, at(90))  # unknown is no stall
+    assert memory.flat_since is None
 
 
 def test_findings_are_comparable_values() -> None:

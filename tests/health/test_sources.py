@@ -43,12 +43,12 @@ def names(sim: ThreadedSimCluster) -> list[str]:
 
 async def read_directly(template: str, nodes: list[str]) -> Scrapes:
     async with aiohttp.ClientSession() as session:
-        return await direct(session, Addresses(None, template).of).read(nodes, 0.0)
+        return await direct(session, Addresses(None, template).of).read(nodes)
 
 
 async def read_through(sim: ThreadedSimCluster, nodes: list[str]) -> Scrapes:
     async with Connection(load_credentials(Path(sim.kubeconfig))) as kube:
-        return await through_api_server(kube).read(nodes, 0.0)
+        return await through_api_server(kube).read(nodes)
 
 
 def test_exporters_answer_directly_and_by_the_api_server_and_a_silent_one_is_none(
@@ -164,14 +164,14 @@ async def compare_with_prometheus(folder: Path) -> None:
     assert [h.pod for h in by_index[0].holders] == ["llm-pretrain-worker-2"]
     assert by_index[5].holders == []
     gone = Prometheus(aiohttp.ClientSession(), f"http://127.0.0.1:{own}")
-    assert await gone.read(["gpu-h100-0022"], 0.0) == {"gpu-h100-0022": None}
+    assert await gone.read(["gpu-h100-0022"]) == {"gpu-h100-0022": None}
     await gone._session.close()
 
 
 async def _until_scraped(source: Prometheus) -> Scrapes:
     deadline = time.monotonic() + 60
     while True:
-        found = await source.read(["gpu-h100-0022", "gpu-h100-9999"], 0.0)
+        found = await source.read(["gpu-h100-0022", "gpu-h100-9999"])
         if found["gpu-h100-0022"] is not None and len(found["gpu-h100-0022"]) == 8:
             return found
         assert time.monotonic() < deadline, "prometheus has scraped nothing within a minute"

@@ -6,7 +6,7 @@ import asyncio
 import os
 from argparse import ArgumentParser
 from collections.abc import Collection
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,11 @@ from scheduler.scraping.fetching import (
 )
 from scheduler.scraping.process import HealthProcess, LastLines
 from scheduler.services.health.scene import policy_of
+from scheduler.services.health.work import LogTimes
+
+LOGS_IN_FLIGHT = 8
+# Less of the machine than those who start jobs: a scrape can wait for a moment.
+NICENESS = 5
 
 
 class Command(BaseCommand):
@@ -75,6 +80,7 @@ class Command(BaseCommand):
             credentials = None
             if not policy.prometheus_url and "{" not in policy.exporter_url:
                 raise CommandError(f"exporters cannot be found: {error}") from error
+        os.nice(NICENESS)
         asyncio.run(run_until_stopped(cluster, policy, credentials))
 
 
@@ -115,18 +121,20 @@ class LastLinesOfPods(LastLines):
     def __init__(self, kube: Connection) -> None:
         self._kube = kube
 
-    async def times(self, placements: Collection[Placement]) -> dict[int, datetime]:
+    async def times(self, placements: Collection[Placement]) -> LogTimes:
         """As `LastLines.times`."""
-        found: dict[int, datetime] = {}
-        for placement in placements:
+        room = asyncio.Semaphore(LOGS_IN_FLIGHT)
+        found: dict[int, datetime | None] = {}
+
+        async def look(placement: Placement) -> None:
             namespace = f"muster-{placement.attempt.job.tenant.slug}"
             wanted = LogRange(tail_lines=1, timestamps=True)
-            try:
-                raw = await read_log(self._kube, namespace, placement.pod_name, wanted)
-            except KubeError:
-                continue
-            if (moment := moment_of(raw)) is not None:
-                found[placement.pk] = moment
+            async with room:
+                with suppress(KubeError):
+                    raw = await read_log(self._kube, namespace, placement.pod_name, wanted)
+                    found[placement.pk] = moment_of(raw)
+
+        await asyncio.gather(*(look(placement) for placement in placements))
         return found
 
 

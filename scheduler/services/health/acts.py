@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from controlplane.common.errors import ConflictError
 from queues.lifecycle import EndedBy
-from queues.models import Attempt, Placement
+from queues.models import Attempt, Cluster, Placement
 from queues.services.attempts import stop_attempt
 from queues.services.blame import blame_infrastructure, mark_cause_removed
 from scheduler.health.budget import Answer, Place, Taken, may_take
@@ -69,6 +69,7 @@ def _proposal(news: News) -> Line:
 
 def take_out(scene: Scene, node: NodeScene, news: Sequence[News], now: datetime) -> bool:
     """Cordon, taint and drain, if the budget allows; else keep the jobs, close the node and ask a person."""
+    hold_budget(scene.cluster)
     answer = budget_answer(scene, node.name, now)
     finding = news[0].finding
     if not answer.granted:
@@ -119,6 +120,11 @@ def take_out_later(scene: Scene, node: NodeScene, now: datetime) -> None:
         gpu.uuid, gpu.index, event.xid,
     )  # fmt: skip
     take_out(scene, node, [News(finding, gpu)], now)
+
+
+def hold_budget(cluster: Cluster) -> None:
+    """Until the transaction ends nobody else takes from the cluster's budget."""
+    list(Cluster.objects.select_for_update(no_key=True).filter(pk=cluster.pk).values_list("pk"))
 
 
 def budget_answer(scene: Scene, node: str, now: datetime) -> Answer:

@@ -3,8 +3,7 @@
 One prepared UPDATE executed for all GPUs that changed: `bulk_update` would build one CASE over all of them.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -13,10 +12,11 @@ from django.db.models import Field
 
 from scheduler.health.readings import GpuReading
 from scheduler.models import Gpu, HealthAction, HealthEvent, HealthSample, Node, NodeWatch
-from scheduler.services.health.scene import NodeScene
 
 WRITTEN_EVERY = timedelta(seconds=60)
 SAMPLED_EVERY = timedelta(minutes=10)
+# What a sample keeps of each GPU, in this order.
+SAMPLED = ("utilisation", "memory_copy", "temperature_c")
 SAMPLES_KEPT = timedelta(days=1)
 # Faults of a node are its history: kept as long as attempts and placements are.
 TIMELINE_KEPT = timedelta(days=400)
@@ -89,22 +89,24 @@ class Sampler:
     """Adds up ten minutes of every GPU and writes one row a node; drops rows older than a day."""
 
     began: datetime | None = None
-    _sums: dict[int, dict[int, list[list[float]]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(lambda: [[], [], []]))
-    )
+    # By node, GPU index and value: the sum and the number of what was added.
+    _sums: dict[int, dict[int, list[float]]] = field(default_factory=dict)
 
     def add(self, node_id: int, readings: Mapping[str, GpuReading]) -> None:
         """Remember one scrape of one node."""
+        sums = self._sums.setdefault(node_id, {})
         for reading in readings.values():
-            lists = self._sums[node_id][reading.index]
-            wanted = (
+            gpu = sums.setdefault(reading.index, [0.0] * (2 * len(SAMPLED)))
+            values = reading.values
+            measured_now = (
                 reading.utilisation,
-                reading.values.get("memory_copy"),
-                reading.values.get("temperature_c"),
+                values.get("memory_copy"),
+                values.get("temperature_c"),
             )
-            for values, value in zip(lists, wanted, strict=True):
+            for place, value in enumerate(measured_now):
                 if value is not None:
-                    values.append(value)
+                    gpu[2 * place] += value
+                    gpu[2 * place + 1] += 1
 
     def write(self, now: datetime) -> int:
         """Write what is due; the number of rows."""
@@ -115,9 +117,7 @@ class Sampler:
             HealthSample(
                 node_id=node_id,
                 at=now,
-                gpus={
-                    str(index): [_mean(values) for values in lists] for index, lists in gpus.items()
-                },
+                gpus={str(index): _means(sums) for index, sums in gpus.items()},
             )
             for node_id, gpus in self._sums.items()
         ]
@@ -130,21 +130,14 @@ class Sampler:
         return len(rows)
 
 
-def _mean(values: list[float]) -> float | None:
-    return round(sum(values) / len(values), 1) if values else None
+def _means(sums: Sequence[float]) -> list[float | None]:
+    """In the order of `SAMPLED`; None for what was never known."""
+    pairs = zip(sums[::2], sums[1::2], strict=True)
+    return [round(total / count, 1) if count else None for total, count in pairs]
 
 
-def note_judged(nodes: Iterable[NodeScene], now: datetime) -> None:
-    """Say that these were judged: at once when somebody may wait for it, else every half minute."""
-    listed = list(nodes)
-    few = len(listed) <= FEW_NODES
-    due = [
-        node.row.pk
-        for node in listed
-        if few
-        or node.row.health_judged_at is None
-        or now - node.row.health_judged_at >= JUDGED_EVERY
-    ]
-    if due:
-        Node.objects.filter(pk__in=due).update(health_judged_at=now)
-        NodeWatch.objects.filter(pk__in=due).update(answered_at=now)
+def note_judged(nodes: Sequence[int], now: datetime) -> None:
+    """Say of these rows of nodes that they were judged then: others wait for that."""
+    if nodes:
+        Node.objects.filter(pk__in=nodes).update(health_judged_at=now)
+        NodeWatch.objects.filter(pk__in=nodes).update(answered_at=now)

@@ -81,11 +81,18 @@ def rules_now() -> dict[str, Rule]:
 
 def read_scene(cluster: Cluster, names: Collection[str] | None = None) -> Scene:
     """The scene of these nodes (of all, without names) that exist and have a flavor."""
+    nodes = read_nodes(cluster, names)
+    first_time = not NodeWatch.objects.filter(node__cluster=cluster).exists()
+    return Scene(cluster, policy_of(cluster), rules_now(), nodes, first_time)
+
+
+def read_nodes(cluster: Cluster, names: Collection[str] | None = None) -> dict[str, NodeScene]:
+    """These nodes by name, as `read_scene` has them."""
     rows = Node.objects.filter(
         cluster=cluster, gone_at__isnull=True, flavor__isnull=False
     ).select_related("flavor")
     if names is not None:
-        rows = rows.filter(name__in=names)
+        rows = rows.filter(name__in=list(names))
     found = {row.pk: row for row in rows}
     watches = {watch.node_id: watch for watch in NodeWatch.objects.filter(node__in=list(found))}
     nodes = {
@@ -96,8 +103,7 @@ def read_scene(cluster: Cluster, names: Collection[str] | None = None) -> Scene:
         nodes[found[gpu.node_id].name].gpus[gpu.uuid] = gpu
     for name, placements in read_placements(cluster, list(nodes)).items():
         nodes[name].placements = placements
-    first_time = not NodeWatch.objects.filter(node__cluster=cluster).exists()
-    return Scene(cluster, policy_of(cluster), rules_now(), nodes, first_time)
+    return nodes
 
 
 def read_placements(cluster: Cluster, names: Iterable[str]) -> dict[str, list[Placement]]:
@@ -111,3 +117,19 @@ def read_placements(cluster: Cluster, names: Iterable[str]) -> dict[str, list[Pl
     for row in rows.order_by("rank"):
         found[row.node].append(row)
     return found
+
+
+def lock_node(scene: Scene, node: NodeScene) -> bool:
+    """Hold a node's watch until the transaction ends, and read the node anew; False where it has no watch, or is gone.
+
+    The `cluster` process, people and the health process take in signs of one node at the same time: what one of
+    them has done is seen by the next, who would do it once more.
+    """
+    if not NodeWatch.objects.select_for_update().filter(pk=node.row.pk).exists():
+        return False
+    fresh = read_nodes(scene.cluster, [node.name]).get(node.name)
+    if fresh is None:
+        return False
+    node.row, node.watch, node.gpus = fresh.row, fresh.watch, fresh.gpus
+    node.placements = fresh.placements
+    return True
