@@ -5,24 +5,14 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 
-from scheduler.simcluster.api.request import User
 from scheduler.simcluster.background import ThreadedSimCluster
 from scheduler.simcluster.cluster import Options
 from scheduler.simcluster.profiles.model import uniform_profile
-from tests.deploy.rendered import ROOT
+from tests.deploy.roles import RBAC, install_roles, token_of
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-COLLECTIONS = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": "/api/v1/namespaces/muster-system/serviceaccounts",
-    "ClusterRole": f"{RBAC}/clusterroles",
-    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
-}
 NODES, PODS, SECRETS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/default/secrets"
 LOG = "/api/v1/namespaces/default/pods/absent/log"
 # Account → (method, path, whether it may).
@@ -50,22 +40,10 @@ MAY = [
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[ThreadedSimCluster]:
-    """A cluster that enforces roles, with ours installed; tokens are named as the accounts."""
+    """A cluster that enforces roles, with ours installed."""
     with ThreadedSimCluster(uniform_profile(1), options=Options(rbac=True)) as running:
-        admin = yaml.safe_load(Path(running.kubeconfig).read_text())["users"][0]["user"]["token"]
-        for name in ("namespace.yaml", "rbac.yaml"):
-            for body in yaml.safe_load_all((ROOT / "deploy/kubernetes" / name).read_text()):
-                assert status(running, admin, "POST", COLLECTIONS[body["kind"]], body) == 201
-        known = {f"of-{account}": user_of(account) for account, *_rest in MAY}
-        running.call(lambda cluster: cluster.access.tokens.update(known))
+        running.call(install_roles)
         yield running
-
-
-def user_of(account: str) -> User:
-    """Who a pod with this service account is to the API server."""
-    name = f"muster-{account}" if account else "muster"
-    full = f"system:serviceaccount:muster-system:{name}"
-    return User(full, ("system:serviceaccounts", "system:authenticated"))
 
 
 def status(sim: ThreadedSimCluster, token: str, method: str, path: str, body: object = None) -> int:
@@ -87,6 +65,7 @@ def status(sim: ThreadedSimCluster, token: str, method: str, path: str, body: ob
 def test_each_process_may_do_its_own_work_only(
     sim: ThreadedSimCluster, account: str, method: str, path: str, allowed: bool
 ) -> None:
-    answered = status(sim, f"of-{account}", method, path)
+    name = f"muster-{account}" if account else "muster"
+    answered = status(sim, token_of(name), method, path)
     assert (answered != 403) == allowed, answered
     assert answered in (200, 403, 404)

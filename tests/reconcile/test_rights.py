@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from controlplane.common import log
 from queues.lifecycle import EndedBy
@@ -16,40 +13,9 @@ from scheduler.kube.nodes import OUT_TAINT as OUT
 from scheduler.models import CordonSource, HealthPolicy, Node, WantedLabel
 from scheduler.services.burn_in import request_burn_in
 from scheduler.services.cordons import set_cordon
-from scheduler.simcluster.api.request import User
-from scheduler.simcluster.background import ThreadedSimCluster
-from scheduler.simcluster.cluster import Options
-from scheduler.simcluster.profiles.model import uniform_profile
-from tests.reconcile.world import World, make_world, nodes_in
+from tests.reconcile.world import World, nodes_in
 
 pytestmark = pytest.mark.slow
-
-DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
-ACCOUNT = "system:serviceaccount:muster-system:muster-cluster"
-COLLECTIONS = {
-    "Namespace": "/api/v1/namespaces",
-    "ServiceAccount": "/api/v1/namespaces/muster-system/serviceaccounts",
-    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-}
-
-
-@pytest.fixture
-def bound_world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
-    """A world whose process is nobody but the service account of the installation."""
-    with ThreadedSimCluster(uniform_profile(2), options=Options(rbac=True)) as sim:
-        made = make_world(sim, tmp_path)
-        for name in ("namespace.yaml", "rbac.yaml"):
-            for body in yaml.safe_load_all((DEPLOY / name).read_text()):
-                made.api("POST", COLLECTIONS[body["kind"]], body)
-        user = User(ACCOUNT, ("system:serviceaccounts", "system:authenticated"))
-        sim.call(lambda cluster: cluster.access.tokens.update({"the-token": user}))
-        body = sim.call(lambda cluster: cluster.kubeconfig_body("the-token", "muster"))
-        file = tmp_path / "kubeconfig"
-        file.write_text(yaml.safe_dump(body))
-        made.kubeconfig = str(file)
-        yield made
-        made.stop()
 
 
 def wish_for_all(world: World, name: str) -> None:
@@ -68,12 +34,11 @@ def wish_for_all(world: World, name: str) -> None:
 
 
 def test_a_gangs_whole_life_needs_no_more_than_the_shipped_role(
-    bound_world: World, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    world = bound_world
     world.start()
-    world.until(lambda: nodes_in() == 2)
+    world.until(lambda: nodes_in() == 4)
     changes: dict[str, Any] = {
         "checkpoint_notice": "file",
         "checkpoint_grace_seconds": 1,

@@ -4,6 +4,7 @@ With RBAC off (the default) every caller is an administrator. Tokens are registe
 owner or over the control API; the administrator's is in the kubeconfig.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ class Access:
         self._world = world
         self.rbac = rbac
         self.tokens: dict[str, User] = {admin_token: ADMIN}
+        self.refused: Counter[str] = Counter()
+        """What was forbidden, as "user verb resource", and how often."""
 
     def authenticate(self, headers: Mapping[str, str]) -> User:
         """The caller. Raises ApiError 401 for a token that nobody has registered."""
@@ -52,6 +55,7 @@ class Access:
         if not call.resource.stored and call.resource.plural.startswith("selfsubject"):
             return
         if not self.allows(call.user, *question):
+            self.refused[f"{call.user.name} {verb} {resource}"] += 1
             raise _forbidden(call, verb, resource)
 
     def allows(
