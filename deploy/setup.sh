@@ -12,7 +12,7 @@ fi
 
 with_uv() {
     uv --version >/dev/null 2>&1 || return 1
-    echo "Setting up .venv with uv"
+    echo "Setting up .venv with uv: downloads about 100 packages and compiles them, a minute or two the first time"
     # Inexact: running asks for less than developing and takes nothing away from it.
     # Compiled once here, not by each process that starts.
     if [ "$wanted" = dev ]; then
@@ -34,7 +34,7 @@ with_pip() {
         echo "Install one package: python3-venv (Debian, Ubuntu), or uv." >&2
         return 1
     fi
-    echo "Setting up .venv with $python and pip"
+    echo "Setting up .venv with $python and pip: downloads about 100 packages, some minutes the first time"
     requirements=deploy/requirements.txt
     [ "$wanted" = dev ] && requirements=deploy/requirements-dev.txt
     "$python" -m venv .venv

@@ -26,7 +26,7 @@ async def play(place: Place) -> int:
     """From nothing to "ready", then until somebody stops it. Answers the exit code."""
     place.announcement.unlink(missing_ok=True)
     began = datetime.now(UTC)
-    print(f"Muster demo: state and logs under {place.var}", flush=True)
+    say(f"state and logs under {place.var}")
     pid_file = place.var / "pids.json"
     async with Supervisor(place.logs, pid_file=pid_file) as supervisor:
         supervisor.add(simulated_cluster(place))
@@ -43,12 +43,20 @@ async def play(place: Place) -> int:
     return 0
 
 
+def say(step: str) -> None:
+    """One line for each step that takes long, so that nobody takes the wait for a fault."""
+    print(f"Muster demo: {step}", flush=True)
+
+
 async def started(place: Place, supervisor: Supervisor) -> bool:
     """Prepare, and start all of Muster: together where the folder was prepared by this code before."""
     stamp = place.var / "prepared"
     together = is_prepared(stamp, ROOT)
-    if not together and not await prepared(place, supervisor):
-        return False
+    if not together:
+        say("making tables, static files, people and quota (about 20 s the first time)")
+        if not await prepared(place, supervisor):
+            return False
+    say("starting Muster's processes; the scheduler reads the cluster (about 15 s)")
     for spec in lineup.control_plane(HOST, place.port, [CLUSTER]):
         supervisor.add(spec)
     if together and not await prepared(place, supervisor):
