@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from controlplane.common import log
 from queues.models import (
@@ -83,9 +84,14 @@ def ensure_quotas(
 
 
 def ensure_queue(
-    actor: Actor, tenant: Tenant, name: str, flavors: Iterable[Flavor], now: datetime
+    actor: Actor,
+    tenant: Tenant,
+    name: str,
+    flavors: Iterable[Flavor],
+    now: datetime,
+    **settings: Any,
 ) -> None:
-    """An open queue that offers the flavors, all of one cluster, in this order."""
+    """An open queue that offers the flavors, all of one cluster, in this order. settings: what it says besides."""
     offered = list(flavors)
     if Queue.objects.filter(tenant=tenant, name=name).exists() or not offered:
         return
@@ -94,5 +100,6 @@ def ensure_queue(
         "cluster": offered[0].cluster.name,
         "state": QueueState.OPEN.value,
         "flavors": [flavor.name for flavor in offered],
+        **settings,
     }
     create_queue(actor, tenant, wanted, now)

@@ -273,6 +273,15 @@ class QueueFieldsShape(Shape):
         required=False,
         help_text="What fills gaps; with none nobody passes a job that waits.",
     )
+    min_runtime_seconds = serializers.IntegerField(
+        required=False,
+        help_text="So long after its start a job is neither preempted nor reclaimed; at most a day.",
+    )
+    on_waste = serializers.ChoiceField(
+        choices=["alert", "lower", "stop"],
+        required=False,
+        help_text="What follows when a job leaves its GPUs idle.",
+    )
 
 
 class QueueSent(QueueFieldsShape):

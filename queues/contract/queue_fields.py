@@ -12,6 +12,9 @@ from queues.specs import HIGHEST_PRIORITY
 STATES = ("open", "closed", "held")
 BACKFILL_ORDERS = ("shortest_limit", "order", "none")
 MOST_BOOKINGS = 1000
+# However well a queue protects its jobs: what others lend to its tenant comes back within a day.
+LONGEST_PROTECTION_SECONDS = 86_400
+ON_WASTE = ("alert", "lower", "stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class QueueFields:
     bookings: int = 1
     booking_after_seconds: int = 43_200
     backfill_order: str = "shortest_limit"
+    min_runtime_seconds: int = 600
+    on_waste: str = "alert"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,10 @@ def read_fields(reader: Reader, now: QueueFields, choices: Choices) -> QueueFiel
             "booking_after_seconds", now.booking_after_seconds, most=MOST_SECONDS
         ),
         backfill_order=reader.choice("backfill_order", now.backfill_order, BACKFILL_ORDERS),
+        min_runtime_seconds=reader.whole(
+            "min_runtime_seconds", now.min_runtime_seconds, most=LONGEST_PROTECTION_SECONDS
+        ),
+        on_waste=reader.choice("on_waste", now.on_waste, ON_WASTE),
     )
     _check_together(reader, wanted)
     return wanted

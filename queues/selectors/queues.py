@@ -67,6 +67,8 @@ def fields_of(queue: Queue) -> QueueFields:
         bookings=queue.bookings,
         booking_after_seconds=queue.booking_after_seconds,
         backfill_order=queue.backfill_order,
+        min_runtime_seconds=queue.min_runtime_seconds,
+        on_waste=queue.on_waste,
     )
 
 
@@ -97,6 +99,8 @@ def _answer(queue: Queue, jobs: dict[str, int], used: dict[tuple[int, int], int]
         "bookings": fields.bookings,
         "booking_after_seconds": fields.booking_after_seconds,
         "backfill_order": fields.backfill_order,
+        "min_runtime_seconds": fields.min_runtime_seconds,
+        "on_waste": fields.on_waste,
         "jobs": jobs,
         "used": {
             row.flavor.name: used.get((queue.pk, row.flavor_id), 0)

@@ -10,6 +10,7 @@ from controlplane.common.errors import ConflictError
 from controlplane.common.models import Event
 from queues.models import Cluster, Flavor, Preset, Queue, Quota
 from queues.services import planner
+from scheduler.snapshot.policy import read_policy
 from tenants.models import AuditEntry, Tenant, User
 from tenants.throttling import buckets
 from tests.factories import make_cluster, make_flavor, make_job, make_preset, make_queue, run_job
@@ -138,6 +139,8 @@ def test_a_queue_opens_only_when_its_tenant_has_quota(world: World, train: Queue
         ({"flavors": []}, "/flavors"),
         ({"presets": ["nope"]}, "/presets/0"),
         ({"bookings": -1}, "/bookings"),
+        ({"min_runtime_seconds": 86_401}, "/min_runtime_seconds"),
+        ({"on_waste": "shout"}, "/on_waste"),
         ({"default_max_runtime_seconds": 0}, "/default_max_runtime_seconds"),
         (
             {"default_max_runtime_seconds": 10, "longest_max_runtime_seconds": 5},
@@ -185,6 +188,18 @@ def test_presets_are_given_by_platform_admins_alone(world: World, train: Queue) 
     # Keeping what one has is not giving.
     kept = call(world.bearer("olivia"), "PATCH", "queues/train/", sent | {"bookings": 3}, **ANY)
     assert kept.status_code == 200
+
+
+def test_a_queue_says_how_long_its_jobs_are_safe_and_what_follows_waste(
+    world: World, train: Queue
+) -> None:
+    sent = {"min_runtime_seconds": 30, "on_waste": "lower"}
+    answer = call(world.bearer("olivia"), "PATCH", "queues/train/", sent, **ANY).json()
+    assert {name: answer[name] for name in sent} == sent
+    train.refresh_from_db()
+    assert (train.min_runtime_seconds, train.on_waste) == (30, "lower")
+    (planned,) = (q for q in read_policy(train.cluster_id).queues if q.tenant == "research")
+    assert planned.min_runtime_seconds == 30
 
 
 def test_a_queues_name_is_used_once_in_a_tenant(world: World, train: Queue) -> None:
