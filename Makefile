@@ -50,6 +50,7 @@ bench: setup-dev  ## benchmarks, one JSON object a line
 chaos: setup-dev  ## long fault runs, seeded (SEED; RUNS=504 in virtual time, CRASHES=20 that kill real processes)
 	CHAOS_SEED=$(SEED) CHAOS_RUNS=$(or $(RUNS),504) CHAOS_HEALTH_RUNS=$(or $(HEALTH_RUNS),108) \
 		.venv/bin/pytest -q -rP -n 2 --dist load tests/chaos
+	AGREEMENT_CASES=500 .venv/bin/pytest -q -rP tests/scheduler/test_agreement.py
 	CHAOS_SCHEDULES=50 .venv/bin/pytest -q tests/simcluster/test_schedules.py
 	CHAOS_SEED=$(SEED) CRASH_RUNS=$(or $(CRASHES),20) BROKER_AWAY_SECONDS=30 MIXES=200 \
 		.venv/bin/pytest -q -s tests/e2e/test_crashes.py tests/e2e/test_production.py tests/e2e/test_mixes.py

@@ -5,6 +5,7 @@ No cluster process, no pods: what is measured is from waiting rows to placements
 """
 
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-BATCHES, BATCH = 10, 1_000
+BATCHES, BATCH = 20, 500
+WATCHED_SECONDS = 40.0
 
 # Django's own imports are made in the functions below, once its settings are known.
 
@@ -112,13 +114,10 @@ def waiting_jobs() -> dict[str, Any]:
     from scheduler.loop.cycle import ClusterLoop  # noqa: PLC0415
     from tests.scheduler import rows  # noqa: PLC0415
 
-    _emptied()
-    world = rows.make_world(1_024, quota=100_000)
-    rows.add_jobs(world, 128, replicas=8)
+    world = _full_cluster()
     loop = ClusterLoop(world.cluster.pk, world.cluster.name, "bench")
     _took, now = _until_idle(loop, rows.NOW)
-    for shape in range(100):
-        rows.add_jobs(world, 100, replicas=1 + shape % 10, priority=400 + shape)
+    _add_a_line(world)
     began = time.perf_counter()
     took, _now = _until_idle(loop, now)
     seconds = time.perf_counter() - began
@@ -132,8 +131,69 @@ def waiting_jobs() -> dict[str, Any]:
     }
 
 
+def verdict_age() -> dict[str, Any]:
+    """The real pulse over 10,000 waiting jobs while ten more come each second: how old do verdicts get?
+
+    The age is that of the cluster's row; `estimates` are those that were told by then, for the first 1,000.
+    """
+    from django.utils import timezone  # noqa: PLC0415
+
+    from queues.models import Estimate  # noqa: PLC0415
+    from scheduler.loop.pulse import Pulse  # noqa: PLC0415
+    from scheduler.models import ClusterState  # noqa: PLC0415
+    from tests.scheduler import rows  # noqa: PLC0415
+
+    world = _full_cluster()
+    _add_a_line(world)
+    pulse = Pulse()
+    pulse.start()
+    ages: list[float] = []
+    began = told_after = 0.0
+    while not began or time.perf_counter() - began < WATCHED_SECONDS:
+        considered_at = ClusterState.objects.values_list("considered_at", flat=True).get()
+        if considered_at is not None:
+            began = began or time.perf_counter()
+            ages.append((timezone.now() - considered_at).total_seconds())
+            if not told_after and Estimate.objects.count() >= 1_000:
+                told_after = time.perf_counter() - began
+            if len(ages) % 4 == 0:
+                rows.add_jobs(world, 10, replicas=3)
+        time.sleep(0.25)
+    pulse.stop()
+    return {
+        "jobs": 10_000,
+        "age_p95_s": round(sorted(ages)[int(0.95 * len(ages))], 2),
+        "age_max_s": round(max(ages), 2),
+        "estimates": Estimate.objects.count(),
+        "first_1000_estimates_after_s": round(told_after, 1) or None,
+    }
+
+
+def _full_cluster() -> Any:
+    """1,024 nodes, each taken by a gang of eight once the loop has run."""
+    from tests.scheduler import rows  # noqa: PLC0415
+
+    _emptied()
+    world = rows.make_world(1_024, quota=100_000)
+    rows.add_jobs(world, 128, replicas=8, max_runtime_seconds=86_400)
+    return world
+
+
+def _add_a_line(world: Any) -> None:
+    from tests.scheduler import rows  # noqa: PLC0415
+
+    for shape in range(100):
+        rows.add_jobs(
+            world,
+            100,
+            replicas=1 + shape % 10,
+            priority=300 + shape,
+            max_runtime_seconds=3_600 * (1 + shape % 7),
+        )
+
+
 def batch_submission() -> dict[str, Any]:
-    """10,000 jobs by `POST jobs/batch/`, 1,000 a request, through the whole of the web process but its sockets."""
+    """10,000 jobs by `POST jobs/batch/`, 500 a request, through the whole of the web process but its sockets."""
     from queues.models import Job  # noqa: PLC0415
     from tests.scheduler import rows  # noqa: PLC0415
     from tests.scheduler.people import add_people, client, payload  # noqa: PLC0415
@@ -156,13 +216,92 @@ def batch_submission() -> dict[str, Any]:
     }
 
 
+def snapshot_from_rows() -> dict[str, Any]:
+    """Read 10,000 nodes, 5,000 running gangs and 10,000 waiting jobs in 300 shapes: cold, median of 5; then warm."""
+    from scheduler.snapshot.warm import WarmSnapshot  # noqa: PLC0415
+    from tests.scheduler import rows  # noqa: PLC0415
+
+    _emptied()
+    world = rows.make_world(10_000, quota=100_000)
+    _run_gangs(world, 5_000)
+    for shape in range(300):
+        count = 34 if shape < 100 else 33
+        rows.add_jobs(world, count, replicas=1 + shape % 60, priority=400 + shape)
+
+    def read() -> Any:
+        warm = WarmSnapshot(world.cluster.pk, world.cluster.name)
+        warm.refresh()
+        return warm, warm.snapshot(rows.NOW.timestamp())
+
+    walls, cpus = [], []
+    for _ in range(5):
+        wall, cpu = time.perf_counter(), time.process_time()
+        warm, made = read()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    rows.add_jobs(world, 100)
+    began = time.perf_counter()
+    warm.refresh()
+    warm.snapshot(rows.NOW.timestamp())
+    return {
+        "nodes": len(made.nodes),
+        "running": len(made.running),
+        "waiting": len(made.waiting),
+        "seconds_p50": round(statistics.median(walls), 2),
+        "seconds_max": round(max(walls), 2),
+        "cpu_s_p50": round(statistics.median(cpus), 2),
+        "after_100_changes_s": round(time.perf_counter() - began, 3),
+    }
+
+
+def _run_gangs(world: Any, count: int) -> None:
+    """Gangs of two nodes of eight, side by side, as rows of jobs that run."""
+    from queues.models import Attempt, JobRole, Placement  # noqa: PLC0415
+    from tests.scheduler import rows  # noqa: PLC0415
+
+    jobs = rows.add_jobs(world, count, replicas=2, phase="running", attempt_number=1)
+    made = [
+        Attempt(
+            job=job,
+            number=1,
+            cluster=world.cluster,
+            flavor=world.flavor,
+            placed_at=rows.NOW,
+            started_at=rows.NOW,
+        )
+        for job in jobs
+    ]
+    attempts = Attempt.objects.bulk_create(made, batch_size=500)
+    roles = dict(JobRole.objects.filter(job__phase="running").values_list("job_id", "pk"))
+    Placement.objects.bulk_create(
+        [
+            Placement(
+                attempt=attempt,
+                role_id=roles[attempt.job_id],
+                replica=replica,
+                rank=replica,
+                node=f"gpu-{2 * number + replica:05d}",
+                gpus=8,
+                cpu_millis=8_000,
+                memory_mib=64_000,
+                pod_name="pod",
+            )
+            for number, attempt in enumerate(attempts)
+            for replica in range(2)
+        ],
+        batch_size=500,
+    )
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "single_gpu_jobs": single_gpu_jobs,
     "many_single_gpu_jobs": many_single_gpu_jobs,
     "gangs": gangs,
     "large_gang": large_gang,
     "waiting_jobs": waiting_jobs,
+    "verdict_age": verdict_age,
     "batch_submission": batch_submission,
+    "snapshot_from_rows": snapshot_from_rows,
 }
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ class Pacemaker(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **options: Any) -> None:
         super().__init__(worker, **options)
-        self.pulse = Pulse()
+        self.pulse = Pulse(freeze=True)
 
     def include_if(self, worker: Any) -> bool:
         """Only where the queue `scheduler` is consumed."""

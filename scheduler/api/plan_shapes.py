@@ -1,9 +1,16 @@
-"""Shapes of evictions, bookings and what-if answers over REST, for the OpenAPI document."""
+"""Shapes of evictions, bookings, explanations and what-if answers over REST, for the OpenAPI document."""
 
 from rest_framework import serializers
 
-from queues.api.shapes import ReasonShape
-from scheduler.api.shapes import JobOrHidden, Shape
+from queues.api.shapes import EstimateShape, ReasonShape
+from scheduler.api.shapes import (
+    AheadShape,
+    CheckShape,
+    CounterfactualShape,
+    JobOrHidden,
+    Shape,
+    ToldShape,
+)
 
 
 class EvictedShape(Shape):
@@ -49,6 +56,48 @@ class EvictionAnswer(Shape):
     preemptor = EvictedShape(allow_null=True)
     numbers = serializers.DictField(help_text="Quotas and shares at that moment.")
     refused = SparedShape(many=True)
+
+
+class BookedNodeShape(Shape):
+    """How many GPUs of a node are kept."""
+
+    node = serializers.CharField()
+    gpus = serializers.IntegerField()
+
+
+class BookingAnswer(Shape):
+    """The future start that is kept for a blocked job. `until` null: it has no time limit."""
+
+    job = serializers.CharField()
+    name = serializers.CharField()
+    tenant = serializers.CharField()
+    queue = serializers.CharField()
+    cluster = serializers.CharField()
+    flavor = serializers.CharField()
+    gpus = serializers.IntegerField()
+    nodes = BookedNodeShape(many=True)
+    starts_at = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True)
+    made_at = serializers.DateTimeField()
+
+
+class ExplanationAnswer(Shape):
+    """Why a job waits. Of a job that does not, only `history` and `evictions` are told.
+
+    `counterfactuals` are the best three changes that work, tried at `counterfactuals_at`. `booking`: the start that is
+    kept for it. `evictions`: those of the job, and those made for it, newest first.
+    """
+
+    reason = ReasonShape(allow_null=True)
+    reasons = ReasonShape(many=True)
+    checks = CheckShape(many=True)
+    ahead = AheadShape(many=True)
+    estimated_start = EstimateShape(allow_null=True)
+    booking = BookingAnswer(allow_null=True)
+    counterfactuals = CounterfactualShape(many=True)
+    counterfactuals_at = serializers.DateTimeField(allow_null=True)
+    evictions = EvictionAnswer(many=True)
+    history = ToldShape(many=True)
 
 
 class AccuracyAnswer(Shape):

@@ -74,18 +74,6 @@ class ToldShape(Shape):
     code = serializers.CharField()
 
 
-class ExplanationAnswer(Shape):
-    """Why a job waits. Empty but for `history` when it does not."""
-
-    reason = ReasonShape(allow_null=True)
-    reasons = ReasonShape(many=True)
-    checks = CheckShape(many=True)
-    ahead = AheadShape(many=True)
-    estimated_start = EstimateShape(allow_null=True)
-    counterfactuals = CounterfactualShape(many=True)
-    history = ToldShape(many=True)
-
-
 class LogAnswer(Shape):
     """A part of a log. `text` begins at byte `cursor`; go on from `next` until `ended`."""
 

@@ -5,6 +5,7 @@ from django.urls import path
 from scheduler.api import (
     alerts,
     attempts,
+    bookings,
     changes,
     evictions,
     forecasts,
@@ -29,6 +30,11 @@ urlpatterns = [
         "clusters/<str:cluster>/estimates/",
         forecasts.EstimateAccuracy.as_view(),
         name="api-cluster-estimates",
+    ),
+    path(
+        "clusters/<str:cluster>/bookings/",
+        bookings.Bookings.as_view(),
+        name="api-cluster-bookings",
     ),
     path("what-if/", changes.WhatIf.as_view(), name="api-what-if"),
     path("evictions/", evictions.Evictions.as_view(), name="api-evictions"),

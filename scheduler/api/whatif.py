@@ -26,8 +26,11 @@ from queues.services.rows import job_row, role_rows
 from queues.services.validation import validate_job
 from queues.specs import JobSpec
 from scheduler.api import shapes
+from scheduler.api.plan_shapes import ExplanationAnswer
 from scheduler.kube.manifests import pod_name
 from scheduler.reconcile.describe import Gang, Seat, attempt_name, example_manifests
+from scheduler.selectors.bookings import booking_answer, booking_of
+from scheduler.selectors.evictions import evictions_of
 from scheduler.selectors.history import reason_history
 from scheduler.services.whatif import (
     QUOTA_GROUPS,
@@ -133,28 +136,36 @@ class Explain(Door):
     """Why one job waits."""
 
     required_scopes = {"GET": "jobs:read"}
-    serializer_class = shapes.ExplanationAnswer
+    serializer_class = ExplanationAnswer
 
     @extend_schema(
         operation_id="jobs_explain",
-        responses={200: shapes.ExplanationAnswer, 503: ProblemShape},
+        responses={200: ExplanationAnswer, 503: ProblemShape},
     )
     def get(self, request: Request, job_id: str) -> Response:
-        """The planner's checks, the jobs ahead, and what would make it start, each change tried."""
+        """The planner's checks, the jobs ahead, the booking, and what would make it start, each change tried."""
         actor = self.actor()
         job = job_of(actor, job_id)
         history = [
             {"since": time_text(told.since), "code": told.code} for told in reason_history(job)
         ]
         found = explain(actor, job) if job.phase == Phase.PENDING else NOTHING_TO_EXPLAIN
-        return Response(explanation_answer(found) | {"history": history})
+        booking = booking_of(job) if job.phase == Phase.PENDING else None
+        return Response(
+            explanation_answer(found)
+            | {
+                "booking": booking_answer(booking) if booking else None,
+                "evictions": evictions_of(actor, job),
+                "history": history,
+            }
+        )
 
 
 NOTHING_TO_EXPLAIN = Explanation((), (), (), None, ())
 
 
 def explanation_answer(found: Explanation) -> Json:
-    """The contract's answer, without the history."""
+    """The contract's answer, without what rows tell."""
     return {
         **reasons_answer(found.reasons),
         "checks": [
@@ -179,6 +190,7 @@ def explanation_answer(found: Explanation) -> Json:
             }
             for tried in found.counterfactuals
         ],
+        "counterfactuals_at": time_text(found.tried_at),
     }
 
 

@@ -1,46 +1,58 @@
 """Start estimates: a range for each, rewritten when it moved by more than a minute and 5 % (rule 6).
 
-Called by `scheduler.loop.cycle`, with a plan that estimates. The plan's moment is a bound (every job to its limit);
+Called by `scheduler.loop.estimating`, part by part. The plan's moment is a bound (every job to its limit);
 the range comes from what earlier bounds came to. The first estimate of each wait is kept as a forecast for that.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
 from controlplane.common import log
+from queues.lifecycle import Phase
 from queues.models import Estimate, Forecast, Job
 from scheduler.apply.fence import HeldLease, hold
 from scheduler.apply.spoken import Spoken, ToldRange
 from scheduler.core.explain.calibration import Calibration
-from scheduler.core.outputs import Plan
 from scheduler.selectors.forecasts import calibration_of
 
-ROWS_PER_TRANSACTION = 500
+# A start waits for one of these at most.
+ROWS_PER_TRANSACTION = 200
 LEAST_MOVE_SECONDS = 60.0
 LEAST_MOVE_SHARE = 0.05
 
 
-def write_estimates(lease: HeldLease, plan: Plan, spoken: Spoken, now: datetime) -> int:
-    """Write the estimates that moved enough, delete those that the plan no longer gives; returns rows written."""
-    bounds = {e.job: e.starts_at for e in plan.estimates if e.starts_at is not None}
-    given = _ranges(calibration_of(lease.cluster_id), plan.now, bounds)
+def estimates_written(
+    lease: HeldLease,
+    starts: Mapping[str, float | None],
+    plan_now: float,
+    spoken: Spoken,
+    now: datetime,
+) -> Iterator[int]:
+    """Write the estimates that moved enough, delete those that are no longer given; yields after each transaction how
+    many rows it wrote.
+
+    starts: the plan's moments of the first waiting jobs; None where nobody can say. plan_now: the moment of that plan.
+    """
+    bounds = {job: at for job, at in starts.items() if at is not None}
+    given = _ranges(calibration_of(lease.cluster_id), plan_now, bounds)
     moved = {
         job: told
         for job, told in given.items()
-        if _is_news(spoken.estimates.get(job), told, plan.now)
+        if _is_news(spoken.estimates.get(job), told, plan_now)
     }
     gone = [job for job in spoken.estimates if job not in given]
     for part in _parts(sorted(moved)):
         _upsert(lease, {job: moved[job] for job in part}, bounds, now)
         spoken.estimates.update({job: moved[job] for job in part})
+        yield len(part)
     for part in _parts(gone):
         with log.writing():
             hold(lease)
             Estimate.objects.filter(job__in=part).delete()
         for job in part:
             del spoken.estimates[job]
-    return len(moved) + len(gone)
+        yield len(part)
 
 
 def note_starts(jobs: Sequence[str], now: datetime) -> None:
@@ -72,8 +84,9 @@ def _upsert(
 ) -> None:
     with log.writing():
         hold(lease)
-        # A job may have been deleted by retention, never while it waits; then its estimate is not wanted.
-        attempts = dict(Job.objects.filter(pk__in=moved).values_list("pk", "attempt_number"))
+        # A job may have started or ended since the plan: then its estimate is not wanted.
+        waiting = Job.objects.filter(pk__in=moved, phase=Phase.PENDING)
+        attempts = dict(waiting.values_list("pk", "attempt_number"))
         Estimate.objects.bulk_create(
             [
                 Estimate(job_id=job, p50=_moment(told.p50), p90=_moment(told.p90), made_at=now)

@@ -7,13 +7,12 @@ when nothing has changed. All state that it keeps can be thrown away at any time
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
 from controlplane.common import log
 from queues.models import Cluster
-from scheduler.apply.estimates import write_estimates
 from scheduler.apply.fence import HeldLease, LeaseLostError, hold
 from scheduler.apply.holds import write_bookings
 from scheduler.apply.plan import Applied, Told, apply_plan
@@ -23,6 +22,7 @@ from scheduler.core.memo import Memo
 from scheduler.core.outputs import OverAdmission
 from scheduler.core.planner import plan
 from scheduler.loop import metrics
+from scheduler.loop.estimating import Estimating
 from scheduler.loop.lease import acquire, give_back, renew
 from scheduler.loop.over_admission import tell_over_admissions
 from scheduler.loop.preemption import Preemption
@@ -44,16 +44,10 @@ REPLAN_AFTER = timedelta(seconds=30)
 COMPARE_AFTER = timedelta(minutes=15)
 # Long enough that planning anew for what is left costs little beside committing.
 CYCLE_BUDGET_SECONDS = 4.0
-# Estimates are for people: so often at most, and never more than a twentieth of the time.
-ESTIMATE_AFTER = timedelta(seconds=10)
-ESTIMATE_SHARE = 20
-# A cluster where something happens in every second has no quiet tick.
-ESTIMATE_LATEST = timedelta(seconds=30)
-# For so many jobs in order; more while that is quick, so that no start waits long for it.
-ESTIMATED_JOBS = 100
-MOST_ESTIMATED_JOBS = 1_000
-QUICK_ESTIMATE = timedelta(seconds=0.4)
-SLOW_ESTIMATE = timedelta(seconds=1)
+# A slice of the estimates after a cycle, and in a tick without one; there it ends when the log says something new.
+BUSY_SLICE_SECONDS = 0.2
+QUIET_SLICE_SECONDS = 0.5
+LOOK_UP_SECONDS = 0.05
 OPTIONS = Options()
 
 
@@ -75,14 +69,13 @@ class _Kept:
     memo: Memo = field(default_factory=Memo)
     due: float | None = None
     again: bool = True
+    has_started: bool = False
     doubtful: bool = False
     considered_at: datetime | None = None
     planned_at: datetime | None = None
     # None: not told yet by this worker.
     over_admissions: tuple[OverAdmission, ...] | None = None
-    estimated_at: datetime | None = None
-    estimating_took: timedelta = timedelta()
-    estimated_jobs: int = ESTIMATED_JOBS
+    estimating: Estimating = field(default_factory=Estimating)
     compared_at: datetime | None = None
 
 
@@ -122,6 +115,11 @@ class ClusterLoop:
         """Whether the last cycle left starts for the next one."""
         return self._kept is not None and self._kept.again
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the last cycle started a gang."""
+        return self._kept is not None and self._kept.has_started
+
     def forget(self) -> None:
         """Drop the lease's token and all that is warm: the next tick starts cold."""
         self._lease = self._kept = None
@@ -159,11 +157,10 @@ class ClusterLoop:
         due = kept.due is not None and now.timestamp() >= kept.due
         if changed or due or kept.again or _is_over(kept.planned_at, REPLAN_AFTER, now):
             self._cycle(lease, kept, now)
-            if not kept.again and _is_over(kept.estimated_at, ESTIMATE_LATEST, now):
-                self._estimate(lease, kept, now)
+            if not kept.again:
+                self._estimate_meanwhile(lease, kept, now)
             return Tick.CYCLED
-        if kept.estimated_at is None or kept.estimated_at < (kept.planned_at or now):
-            self._estimate(lease, kept, now)
+        self._estimate(lease, kept, now)
         if _is_over(kept.considered_at, CONSIDER_AFTER, now):
             self._consider(lease, kept, now)
         return Tick.IDLE
@@ -234,6 +231,8 @@ class ClusterLoop:
             now,
             has_time=lambda: self.clock() - began < CYCLE_BUDGET_SECONDS,
         )
+        for job in applied.started:
+            kept.spoken.estimates.pop(job, None)
         stopped = Preemption(lease, snapshot, made, now).commit(applied.started)
         write_bookings(lease, made, kept.spoken, now)
         if made.over_admissions != kept.over_admissions:
@@ -241,31 +240,39 @@ class ClusterLoop:
             kept.over_admissions = made.over_admissions
         most = self.options.max_starts
         kept.again = applied.left > 0 or (most is not None and len(made.starts) >= most)
+        kept.has_started = bool(applied.started)
         kept.doubtful = bool(applied.outdated or stopped.outdated)
         kept.due = next_due(snapshot)
         kept.planned_at = now
         self._consider(lease, kept, now, cycle_seconds=self.clock() - began)
         self._count(applied, self.clock() - began)
 
-    def _estimate(self, lease: HeldLease, kept: _Kept, now: datetime) -> None:
-        """Plan once more, and write when the first jobs in order would start.
+    def _estimate_meanwhile(self, lease: HeldLease, kept: _Kept, now: datetime) -> None:
+        """A slice of the estimates though something happens all the time: of the open round, or of one that is late."""
+        until = self.clock() + BUSY_SLICE_SECONDS
+        if kept.estimating.is_late(kept.planned_at, now):
+            self._begin_estimates(lease, kept, now)
+        kept.estimating.go_on(self.clock, lambda: self.clock() < until)
 
-        Done in a quiet tick after a cycle, if there is one, so that no start waits for it.
-        """
-        wait = max(ESTIMATE_AFTER, kept.estimating_took * ESTIMATE_SHARE)
-        if not _is_over(kept.estimated_at, wait, now):
-            return
-        began = self.clock()
+    def _estimate(self, lease: HeldLease, kept: _Kept, now: datetime) -> None:
+        """A slice of the estimates while nothing happens: it ends as soon as something does."""
+        until, look_up = self.clock() + QUIET_SLICE_SECONDS, self.clock() + LOOK_UP_SECONDS
+
+        def has_time() -> bool:
+            nonlocal look_up
+            moment = self.clock()
+            if moment < look_up:
+                return True
+            look_up = moment + LOOK_UP_SECONDS
+            return moment < until and not kept.warm.is_behind()
+
+        if kept.estimating.is_due(kept.planned_at, now):
+            self._begin_estimates(lease, kept, now)
+        kept.estimating.go_on(self.clock, has_time)
+
+    def _begin_estimates(self, lease: HeldLease, kept: _Kept, now: datetime) -> None:
         snapshot = kept.warm.snapshot(now.timestamp())
-        if snapshot.waiting or kept.spoken.estimates:
-            made = plan(snapshot, replace(self.options, estimates=kept.estimated_jobs), kept.memo)
-            write_estimates(lease, made, kept.spoken, now)
-        kept.estimated_at = now
-        kept.estimating_took = timedelta(seconds=self.clock() - began)
-        if kept.estimating_took < QUICK_ESTIMATE:
-            kept.estimated_jobs = min(MOST_ESTIMATED_JOBS, kept.estimated_jobs * 2)
-        elif kept.estimating_took > SLOW_ESTIMATE:
-            kept.estimated_jobs = max(ESTIMATED_JOBS, kept.estimated_jobs // 2)
+        kept.estimating.begin(lease, snapshot, self.options, kept.spoken, now)
 
     def _consider(
         self,

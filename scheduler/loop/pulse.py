@@ -4,6 +4,7 @@ Started and stopped by `scheduler.pacemaker`. It outlives a database that is awa
 and read again when the database is back.
 """
 
+import gc
 import logging
 import os
 import socket
@@ -21,7 +22,7 @@ from controlplane.common.alive import sign_of_life
 from controlplane.common.follow import LogFollower
 from queues.models import Cluster
 from scheduler.loop import bell
-from scheduler.loop.cycle import ClusterLoop
+from scheduler.loop.cycle import ClusterLoop, Tick
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +31,11 @@ LIST_CLUSTERS_AFTER = timedelta(seconds=10)
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 10.0
 # A cycle longer than this is followed by a rest as long as itself, so that planning takes half a core at most; not
-# while starts are left that nothing but time kept from being committed.
+# while starts are left that nothing but time kept from being committed, nor after a tick without a cycle.
 LONG_CYCLE_SECONDS = 0.1
 LONGEST_REST_SECONDS = 1.0
+# A cycle that started nothing is followed by so long a rest: of a burst of events one reading is enough.
+GATHER_SECONDS = 0.15
 
 
 def worker_name() -> str:
@@ -42,10 +45,15 @@ def worker_name() -> str:
 
 @dataclass(slots=True)
 class Pulse:
-    """Runs in a thread of its own between `start` and `stop`."""
+    """Runs in a thread of its own between `start` and `stop`.
+
+    freeze: leave all that the first cycles have built out of later garbage collections, which would stop warm plans
+    for as long as a plan takes; for a process that does nothing else.
+    """
 
     holder: str = field(default_factory=worker_name)
     clock: Callable[[], datetime] = timezone.now
+    freeze: bool = False
     _follower: LogFollower = field(default_factory=LogFollower)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -84,14 +92,26 @@ class Pulse:
     def beat(self, now: datetime) -> None:
         """Tick every cluster's loop once."""
         self._list_clusters(now)
-        began = time.monotonic()
+        took = 0.0
         for loop in self._loops.values():
             if self._stopping.is_set():
                 return
-            loop.tick(now)
-        took = time.monotonic() - began
-        if took > LONG_CYCLE_SECONDS and not self._wants_more():
-            self._stopping.wait(min(took, LONGEST_REST_SECONDS))
+            began = time.monotonic()
+            if loop.tick(now) is Tick.CYCLED:
+                took += time.monotonic() - began
+        if self.freeze and took:
+            self.freeze = False
+            gc.collect()
+            gc.freeze()
+        self._stopping.wait(self._rest(took))
+
+    def _rest(self, took: float) -> float:
+        """Seconds without listening after cycles that took so long."""
+        if not took or self._wants_more():
+            return 0.0
+        if took > LONG_CYCLE_SECONDS:
+            return min(took, LONGEST_REST_SECONDS)
+        return 0.0 if any(loop.has_started for loop in self._loops.values()) else GATHER_SECONDS
 
     def _wants_more(self) -> bool:
         return any(loop.wants_more for loop in self._loops.values())

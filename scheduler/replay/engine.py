@@ -27,8 +27,9 @@ def policy_queue(policy: str) -> Queue:
 
     Raises KeyError for an unknown name.
     """
-    default = Queue(QUEUE, TENANT)
-    in_order = replace(default, backfill_order=BackfillOrder.ORDER, booking_after_seconds=None)
+    default = Queue(QUEUE, TENANT, user_fairness=True)
+    plain = Queue(QUEUE, TENANT)
+    in_order = replace(plain, backfill_order=BackfillOrder.ORDER, booking_after_seconds=None)
     policies = {
         "fifo": replace(in_order, booking_depth=0, backfill=False),
         "skip": replace(in_order, booking_depth=0),

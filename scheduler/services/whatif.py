@@ -125,7 +125,7 @@ class Counterfactual:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a waiting job waits."""
+    """Why a waiting job waits. tried_at: when the counterfactuals were tried; the best three that work."""
 
     reasons: tuple[Said, ...]
     checks: tuple[Check, ...]
@@ -133,6 +133,7 @@ class Explanation:
     starts_at: datetime | None
     counterfactuals: tuple[Counterfactual, ...]
     likely: Likely | None = None
+    tried_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,7 @@ def explain(actor: Actor, job: Job) -> Explanation:
             for c in found["counterfactuals"]
         ),
         likely=_likely(found),
+        tried_at=moment(found["counterfactuals_at"]),
     )
 
 

@@ -11,6 +11,8 @@ from controlplane.common.models import Event
 
 # More than this is not worth reading one by one.
 MOST_EVENTS = 20_000
+# So many at once are news, whatever they say.
+FEW_EVENTS = 20
 
 # Events that change nothing which the planner reads. The first two are the loop's own.
 WITHOUT_EFFECT = frozenset({"job.reason", "jobs.reason"})
@@ -67,6 +69,13 @@ def changes_since(seq: int, cluster: str) -> Changes:
         newest = Event.objects.order_by("-seq").values_list("seq", flat=True)[0]
         return Changes(seq=newest, everything=True)
     return meaning_of(lines, seq, cluster)
+
+
+def is_news_after(seq: int, cluster: str) -> bool:
+    """Whether the log has anything after `seq` that means something for `cluster`. One query, of few rows."""
+    rows = Event.objects.filter(seq__gt=seq).exclude(kind__in=WITHOUT_EFFECT).order_by("seq")
+    found = rows.values_list("seq", "kind", "job", "cluster", "node")[:FEW_EVENTS]
+    return len(found) == FEW_EVENTS or any(_concerns(Line(*row), cluster) for row in found)
 
 
 def meaning_of(lines: Iterable[Line], seq: int, cluster: str) -> Changes:

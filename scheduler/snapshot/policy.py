@@ -148,15 +148,21 @@ def _queues(cluster_id: int, rows: list[Queue]) -> tuple[core_quotas.Queue, ...]
         "queue_id", "flavor__name", "limit"
     ):
         limits[queue_id].append((flavor, limit))
+    allowed: dict[int, list[str]] = defaultdict(list)
+    ways = QueueFlavor.objects.filter(queue__cluster_id=cluster_id).order_by("position", "id")
+    for queue_id, flavor in ways.values_list("queue_id", "flavor__name"):
+        allowed[queue_id].append(flavor)
     named = sorted(rows, key=_name)
-    return tuple(_queue(row, tuple(limits[row.pk])) for row in named)
+    return tuple(_queue(row, tuple(limits[row.pk]), tuple(allowed[row.pk])) for row in named)
 
 
 def _name(row: Queue) -> str:
     return queue_name(row.tenant.slug, row.name)
 
 
-def _queue(row: Queue, limits: tuple[tuple[str, int], ...]) -> core_quotas.Queue:
+def _queue(
+    row: Queue, limits: tuple[tuple[str, int], ...], flavors: tuple[str, ...]
+) -> core_quotas.Queue:
     shortest = row.backfill_order == "shortest_limit"
     return core_quotas.Queue(
         name=_name(row),
@@ -171,6 +177,7 @@ def _queue(row: Queue, limits: tuple[tuple[str, int], ...]) -> core_quotas.Queue
         backfill=row.backfill_order != "none",
         user_fairness=row.user_fair_share,
         min_runtime_seconds=float(row.min_runtime_seconds),
+        flavors=flavors,
     )
 
 

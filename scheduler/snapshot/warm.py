@@ -16,7 +16,7 @@ from scheduler.core.inputs.jobs import Ask, Hold, RunningJob, Seat, WaitingJob
 from scheduler.core.inputs.quotas import Tenant
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.resources import NOTHING, Amount
-from scheduler.snapshot.changes import Changes, changes_since
+from scheduler.snapshot.changes import Changes, changes_since, is_news_after
 from scheduler.snapshot.jobs import IDS_PER_QUERY, JobReader, Jobs, Leaving, Leftover
 from scheduler.snapshot.nodes import NO_STRANGERS, Strangers, read_nodes, read_strangers
 from scheduler.snapshot.policy import Policy, read_policy
@@ -86,6 +86,8 @@ class WarmSnapshot:
 
         Raises DatabaseError as it comes; the snapshot is then to be thrown away.
         """
+        if self.seq >= 0 and latest_seq() == self.seq:
+            return False
         with consistent_reads():
             if self.seq < 0:
                 self._build()
@@ -97,6 +99,10 @@ class WarmSnapshot:
             changed = bool(changes) and self._reread(changes)
             self.seq = changes.seq
         return changed
+
+    def is_behind(self) -> bool:
+        """Whether `refresh` would find something. Raises DatabaseError."""
+        return is_news_after(self.seq, self.cluster)
 
     def snapshot(self, now: float) -> Snapshot:
         """The planner's input at `now` (seconds since the epoch). `refresh` must have been called."""

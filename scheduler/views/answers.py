@@ -28,6 +28,7 @@ from queues.selectors.waiting import Said
 from queues.services.validation import validate_job
 from queues.specs import JobSpec
 from queues.views.submit import bound_form, queues_open_to
+from scheduler.selectors.bookings import booking_of
 from scheduler.services.whatif import (
     Ahead,
     Check,
@@ -160,6 +161,8 @@ def _explained(found: Explanation, job: Job) -> dict[str, Any]:
         "checks": _rungs(found.checks),
         "ahead": [_ahead(ahead, names) for ahead in found.ahead[:8]],
         "trials": [_trial(trial, job) for trial in found.counterfactuals],
+        "tried_at": found.tried_at,
+        "booking": booking_of(job),
     }
 
 
@@ -226,14 +229,21 @@ def _trial(trial: Counterfactual, job: Job) -> Trial:
 
 def _change(key: str, value: Any) -> str:
     """One changed field of the contract, in words."""
+    if key == "preemptible":
+        return _("preemptible")
     if key == "max_runtime_seconds":
         return _("time limit of {span}").format(span=duration(value))
     if key == "topology":
+        if isinstance(value, Mapping) and "slice" in value:
+            return _("without slices")
         level = value.get("level") if isinstance(value, Mapping) else value
         mode = value.get("mode", "") if isinstance(value, Mapping) else ""
         required = mode == "required"
         text = _("one {level} required") if required else _("one {level} preferred")
         return text.format(level=level) if level else _("no topology")
+    if key == "checkpoint" and isinstance(value, Mapping):
+        span = duration(value.get("interval_seconds", 0))
+        return _("checkpoints every {span}").format(span=span)
     if key == "gpu_model":
         models = value if isinstance(value, str) else ", ".join(map(str, value))
         return _("GPU model {models}").format(models=models)
@@ -253,5 +263,4 @@ _CHANGES: Mapping[str, Promise] = {
     "min_replicas": gettext_lazy("at least {value} replicas"),
     "priority": gettext_lazy("priority {value}"),
     "min_cuda": gettext_lazy("CUDA {value}"),
-    "preemptible": gettext_lazy("preemptible: {value}"),
 }

@@ -11,6 +11,7 @@ from scheduler.core.outputs import Plan
 from scheduler.core.planner import plan
 from scheduler.selectors.forecasts import calibration_of
 from scheduler.snapshot.warm import WarmSnapshot
+from scheduler.whatif.ahead import Lookout
 
 # As the loop's.
 OPTIONS = Options()
@@ -31,6 +32,7 @@ class Mirror:
     memo_alone: Memo = field(default_factory=Memo)
     # For plans of a changed cluster.
     memo_changed: Memo = field(default_factory=Memo)
+    lookout: Lookout = field(default_factory=Lookout)
     _calibration: Calibration | None = None
     _calibrated_at: float = 0.0
     _base: Plan | None = None
@@ -54,6 +56,12 @@ class Mirror:
             return {"starts_at": None, "p50": None, "p90": None}
         found = self.calibration(now).range_for(now, starts_at)
         return {"starts_at": starts_at, "p50": found.p50, "p90": found.p90}
+
+    @property
+    def models(self) -> dict[str, str]:
+        """Model label by flavor."""
+        allowed = self.warm.policy.allowed.values()
+        return {flavor.name: flavor.model for _queue, flavors in allowed for flavor in flavors}
 
     def ages(self, jobs: Collection[str]) -> dict[str, float]:
         """When these jobs were submitted. Raises DatabaseError."""
@@ -86,6 +94,10 @@ class Mirrors:
         """Read what changed, for every cluster, so that the next question finds little to read."""
         for name in Cluster.objects.values_list("name", flat=True):
             self.of(name).snapshot(now)
+
+    def known(self) -> list[Mirror]:
+        """Those that there are."""
+        return list(self._known.values())
 
     def forget(self) -> None:
         """Throw all away: the database was lost in the middle of reading."""

@@ -15,34 +15,39 @@ from scheduler.core.planner import plan
 from scheduler.core.whatif import Simulation, difference, simulate
 from scheduler.selectors.asks import waiting_from_json
 from scheduler.whatif.changes import becomes_infeasible
-from scheduler.whatif.explain import Question, estimated_start, explanation, reason_json
+from scheduler.whatif.explain import (
+    State,
+    estimated_start,
+    explanation,
+    reason_json,
+    try_out,
+)
 from scheduler.whatif.mirror import OPTIONS, Mirror
 from scheduler.whatif.quotas import with_quotas
 
 Json = dict[str, Any]
 
 
-# A simulation is answered within half a second: further back in line it has no estimate.
-MOST_SIMULATED = 200
-
-
 class NotWaitingError(LookupError):
     """The job to explain does not wait on this cluster."""
 
 
-def ask_simulation(mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
-    """{"job"} → verdict, reasons, placement, estimate and quota of a job that is not stored."""
+def ask_simulation(
+    mirror: Mirror,
+    sent: Mapping[str, Any],
+    now: float,
+    has_time: Callable[[], bool] = lambda: True,
+) -> Json:
+    """{"job"} → verdict, reasons, placement, estimate and quota of a job that is not stored.
+
+    A job so far back in line that there is no time to go through all before it has no estimate.
+    """
     snapshot = mirror.snapshot(now)
     job = waiting_from_json(sent["job"])
     found = simulate(snapshot, job, OPTIONS, mirror.memo)
-    starts_at = estimated_start(
-        replace(snapshot, waiting=(*snapshot.waiting, job)),
-        found.plan,
-        job,
-        OPTIONS,
-        mirror.memo,
-        most=MOST_SIMULATED,
-    )
+    with_it = replace(snapshot, waiting=(*snapshot.waiting, job))
+    state = State(with_it, found.plan, mirror.models, OPTIONS, mirror.memo)
+    starts_at = estimated_start(state, job, has_time)
     return {
         "verdict": found.verdict.value,
         "reasons": [reason_json(reason) for reason in found.reasons],
@@ -78,7 +83,10 @@ def ask_never(mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
 
 
 def ask_explanation(
-    mirror: Mirror, sent: Mapping[str, Any], now: float, has_time: Callable[[], bool]
+    mirror: Mirror,
+    sent: Mapping[str, Any],
+    now: float,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> Json:
     """{"job"} (an id) → reasons, checks, jobs ahead, estimate, and what would make it start.
 
@@ -88,15 +96,7 @@ def ask_explanation(
     job = next((job for job in snapshot.waiting if job.id == sent["job"]), None)
     if job is None:
         raise NotWaitingError(sent["job"])
-    question = Question(
-        snapshot=snapshot,
-        base=mirror.base_plan(snapshot),
-        job=job,
-        allowed=mirror.warm.policy.models_of(job.ask.queue),
-        options=OPTIONS,
-        memo=mirror.memo,
-    )
-    found = explanation(question, has_time)
+    found = explanation(_state(mirror, snapshot), job, mirror.lookout, has_time)
     return {
         **found,
         **mirror.told(now, found["starts_at"]),
@@ -104,6 +104,19 @@ def ask_explanation(
             {**tried, **mirror.told(now, tried["starts_at"])} for tried in found["counterfactuals"]
         ],
     }
+
+
+def look_ahead(mirror: Mirror, now: float) -> bool:
+    """Try what would help a few of the first jobs in line, if that is due; False when nothing was to do."""
+    if not mirror.lookout.is_due(mirror.warm.seq, now):
+        return False
+    state = _state(mirror, mirror.snapshot(now))
+    try_out(state, mirror.lookout.few(state.snapshot, state.base), mirror.lookout)
+    return True
+
+
+def _state(mirror: Mirror, snapshot: Snapshot) -> State:
+    return State(snapshot, mirror.base_plan(snapshot), mirror.models, OPTIONS, mirror.memo)
 
 
 def ask_quotas(mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:

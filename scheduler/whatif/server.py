@@ -5,6 +5,7 @@ event loop, so that a question that takes long delays others but never the refus
 """
 
 import asyncio
+import gc
 import hmac
 import json
 import logging
@@ -28,10 +29,15 @@ Json = dict[str, Any]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 DEADLINE_SECONDS = 2.0
-# An explanation stops trying changes here, to leave time for the way back.
+# What tries one thing after the other stops here, to leave time for the way back.
 TRY_SECONDS = 1.2
+# A simulation is answered within half a second: its start is looked for so long at most.
+SIMULATE_SECONDS = 0.3
 MOST_WAITING = 8
 KEEP_WARM_SECONDS = 5.0
+# Looking ahead takes a twenty-fifth of the time at most, and waits while somebody asks.
+LOOK_SECONDS = 1.0
+LOOK_REST = 24
 MOST_BYTES = 32 * 1024 * 1024
 
 
@@ -41,10 +47,14 @@ class BusyError(Exception):
 
 @dataclass(slots=True)
 class Whatif:
-    """The questions' thread and what it reads from. clock: seconds since the epoch."""
+    """The questions' thread and what it reads from. clock: seconds since the epoch.
+
+    freeze: as of `scheduler.loop.pulse.Pulse`.
+    """
 
     deadline_seconds: float = DEADLINE_SECONDS
     clock: Callable[[], float] = time.time
+    freeze: bool = False
     _mirrors: Mirrors = field(default_factory=Mirrors)
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="whatif")
@@ -57,7 +67,7 @@ class Whatif:
         app.add_routes(
             [
                 web.get("/healthz", _healthz),
-                web.post("/simulate", self._door(questions.ask_simulation)),
+                web.post("/simulate", self._door(self._simulate)),
                 web.post("/never", self._door(questions.ask_never)),
                 web.post("/explain", self._door(self._explain)),
                 web.post("/change", self._door(changes.ask_change)),
@@ -75,6 +85,10 @@ class Whatif:
             return web.json_response(await self._in_time(lambda: self._answer(ask, sent)))
 
         return handler
+
+    def _simulate(self, mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
+        until = time.monotonic() + SIMULATE_SECONDS
+        return questions.ask_simulation(mirror, sent, now, lambda: time.monotonic() < until)
 
     def _explain(self, mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
         until = time.monotonic() + TRY_SECONDS
@@ -114,9 +128,10 @@ class Whatif:
             logger.debug("a question failed: %s", running.exception())
 
     async def _kept_warm(self, app: web.Application) -> Any:
-        task = asyncio.create_task(self._keep_warm())
+        tasks = [asyncio.create_task(work()) for work in (self._keep_warm, self._look_ahead)]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
         self._thread.submit(_close_connection)
         self._thread.shutdown(wait=True, cancel_futures=False)
 
@@ -125,6 +140,26 @@ class Whatif:
         while True:
             await loop.run_in_executor(self._thread, self._read)
             await asyncio.sleep(KEEP_WARM_SECONDS)
+
+    async def _look_ahead(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            if not self._waiting:
+                await loop.run_in_executor(self._thread, self._look)
+            await asyncio.sleep(max(LOOK_SECONDS, LOOK_REST * (loop.time() - began)))
+
+    def _look(self) -> None:
+        """Each cluster's next few jobs. Runs in the questions' thread."""
+        try:
+            for mirror in self._mirrors.known():
+                if questions.look_ahead(mirror, self.clock()) and self.freeze:
+                    self.freeze = False
+                    gc.collect()
+                    gc.freeze()
+        except DatabaseError as error:
+            logger.warning("the database is away: %s", error)
+            self._start_over()
 
     def _read(self) -> None:
         try:

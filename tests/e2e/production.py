@@ -21,6 +21,7 @@ from tests.services.binaries import redis_server
 from tests.services.session import Session, free_port
 
 ADMIN = "root"
+ADMIN_PASSWORD = "a password of some length"
 START_SECONDS = 240.0
 
 
@@ -163,7 +164,7 @@ def environment_of(folder: Path, database: str, broker: Broker, kubeconfig: Path
         "PUBLIC_URL": f"http://127.0.0.1:{port}",
         "WHATIF_URL": f"http://127.0.0.1:{free_port()}",
         "ADMIN_USER": ADMIN,
-        "ADMIN_PASSWORD": "a password of some length",
+        "ADMIN_PASSWORD": ADMIN_PASSWORD,
         "HASHED_STATIC": "0",
     }
 

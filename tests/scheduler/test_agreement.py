@@ -1,7 +1,7 @@
 """What was simulated is what happens: verdict, reason and nodes of a real submission from the same state.
 
 A random history; in each case the what-if's own question is asked, then the same job is submitted and the loop runs.
-`AGREEMENT_CASES=500` asks as many as the finish line wants (`make bench` does).
+`AGREEMENT_CASES=500` asks so many (`make chaos` does).
 """
 
 import os
@@ -15,13 +15,14 @@ import pytest
 
 from controlplane.common import log
 from queues.lifecycle import EndedBy
-from queues.models import Attempt, Job, Queue, Quota, Verdict
+from queues.models import Attempt, Job, Queue, Quota, UserLimit, Verdict
 from queues.services.attempts import end_attempt, mark_running
 from queues.services.jobs import submit_job
 from queues.services.queues import change_queue
 from queues.services.validation import validate_job
 from scheduler.apply.release import release_placements
 from scheduler.loop.cycle import ClusterLoop, Tick
+from scheduler.models import MaintenanceWindow
 from scheduler.selectors.asks import waiting_to_json
 from scheduler.services.whatif import simulated_job
 from scheduler.snapshot.warm import WarmSnapshot
@@ -48,6 +49,7 @@ class History:
     mirror: Mirror
     now: datetime = NOW
     met: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
 
     def settle(self) -> None:
         while self.loop.tick(self.now) is Tick.CYCLED:
@@ -56,7 +58,8 @@ class History:
     def something_happens(self) -> None:
         """Some seconds pass; a job may run or end, a node may go or come, a queue or quota may change."""
         self.now += timedelta(seconds=self.dice.choice([1, 20, 700, 3600]))
-        act = self.dice.choice([self.run, self.end, self.end, self.node, self.quota, self.queue])
+        acts = [self.run, self.end, self.end, self.node, self.quota, self.queue, self.window]
+        act = self.dice.choice([*acts, self.user_limit])
         act()
         self.settle()
 
@@ -101,6 +104,38 @@ class History:
         sent = {"state": self.dice.choice(["open", "open", "open", "held"])}
         change_queue(self.actor("admin"), queue, sent, None, self.now)
 
+    def window(self) -> None:
+        """Work on a leaf or two, soon."""
+        starts_at = self.now + timedelta(minutes=self.dice.choice([5, 30, 180]))
+        leaves = self.dice.choice([["leaf-00"], ["leaf-01", "leaf-02"]])
+        with log.writing():
+            MaintenanceWindow.objects.create(
+                title="work",
+                cluster=self.world.cluster,
+                kind="maintenance",
+                starts_at=starts_at,
+                ends_at=starts_at + timedelta(minutes=self.dice.choice([20, 240])),
+                nodes={"domains": [{"level": "leaf", "name": name} for name in leaves]},
+                crossing=self.dice.choice(["checkpointable", "never"]),
+                running_jobs="finish",
+                created_by="ines",
+                created_at=self.now,
+                changed_by="ines",
+                changed_at=self.now,
+            )
+            log.record(log.NewEvent(kind="window.changed", at=self.now, cluster="demo"))
+
+    def user_limit(self) -> None:
+        limit = self.dice.choice([16, 64, 256])
+        with log.writing():
+            UserLimit.objects.update_or_create(
+                tenant=self.world.queues["research"].tenant,
+                user=self.world.users["research"],
+                flavor=self.world.flavor,
+                defaults={"limit": limit},
+            )
+            log.record(log.NewEvent(kind="quota.changed", at=self.now, tenant="research"))
+
     def actor(self, name: str) -> Actor:
         return Actor(user=User.objects.get(username=name))
 
@@ -116,6 +151,13 @@ class History:
         }
         if replicas > 2 and self.dice.random() < 0.3:
             role["min_replicas"] = replicas // 2
+        elif replicas in (4, 6, 8) and self.dice.random() < 0.3:
+            role["topology"]["slice"] = {"replicas": 2, "level": "leaf"}
+        if self.dice.random() < 0.3:
+            role["checkpoint"] = {"interval_seconds": 300, "grace_seconds": 30, "notice": "signal"}
+        if self.dice.random() < 0.1:
+            begin_at = self.now + timedelta(seconds=self.dice.choice([-60, 900]))
+            role["begin_at"] = begin_at.isoformat()
         return role | {
             "priority": self.dice.choice([100, 300, 500]),
             "preemptible": self.dice.random() < 0.8,
@@ -152,6 +194,7 @@ def one_case(history: History) -> str:
         assert [seat["node"] for seat in seats] == nodes
     else:
         assert found["reasons"][0]["code"] == codes[0]
+        history.reasons[codes[0]] += 1
     history.settle()
     return verdict
 
@@ -171,6 +214,6 @@ def test_simulation_says_what_a_submission_then_does(seed: int) -> None:
     for _ in range(CASES_A_WORLD):
         history.something_happens()
         history.met[one_case(history)] += 1
-    print(dict(history.met))
+    print(dict(history.met), dict(history.reasons))
     assert history.met["starts_now"] > 0
     assert history.met["queued"] > 0

@@ -259,6 +259,14 @@ def scene() -> Scene:
     return made
 
 
+def page_of(address: str) -> str:
+    """As ravi sees it, in English."""
+    person = Client()
+    person.force_login(User.objects.get(username="ravi"))
+    answer = person.get(address, headers={"accept-language": "en"})
+    return answer.content.decode()
+
+
 def test_every_code_has_a_case() -> None:
     told_elsewhere = {"queue_closed", "not_yet_considered"}  # below
     assert set(CASES) | told_elsewhere == {code.value for code in ReasonCode}
@@ -276,9 +284,7 @@ def test_reason_is_told_with_its_numbers_in_api_and_page(scene: Scene, code: str
     assert told["message"] != reasons.sentence(code, {}) or not told["numbers"]
     assert "{" not in told["message"]
     assert code in {reason["code"] for reason in answer["reasons"]}
-    person = Client()
-    person.force_login(User.objects.get(username="ravi"))
-    page = person.get(f"/jobs/{job.pk}/", headers={"accept-language": "en"}).content.decode()
+    page = page_of(f"/jobs/{job.pk}/")
     assert escape(told["message"]) in page or told["message"] in page
 
 
@@ -286,6 +292,7 @@ def test_a_job_that_nobody_has_looked_at_says_so(scene: Scene) -> None:
     job = scene.waits(reason_code="not_yet_considered")
     answer = client("ravi").get(f"/api/v1/jobs/{job.pk}/").json()
     assert answer["reason"]["code"] == "not_yet_considered"
+    assert answer["reason"]["message"] in page_of(f"/jobs/{job.pk}/")
 
 
 def test_closed_queue_refuses_with_its_code(scene: Scene) -> None:
@@ -296,3 +303,4 @@ def test_closed_queue_refuses_with_its_code(scene: Scene) -> None:
         assert answer.status_code == 422
         (fault,) = answer.json()["errors"]
         assert (fault["pointer"], fault["code"]) == ("/queue", "queue_closed")
+    assert "No queue takes your jobs" in page_of("/jobs/new/")

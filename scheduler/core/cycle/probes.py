@@ -26,7 +26,8 @@ def counterfactuals(
     Those that start it now come first, in the order of `variants`; then by start.
     """
     booked_at = backfill.booked_at(job.id)
-    flavors = [flavor.name for flavor in world.snapshot.flavors]
+    allowed = world.queue_of(job).flavors
+    flavors = allowed or [flavor.name for flavor in world.snapshot.flavors]
     found: list[tuple[float, int, Counterfactual]] = []
     for place, variant in enumerate(
         variants(job.ask, reasons, world.snapshot.cluster.levels, flavors)

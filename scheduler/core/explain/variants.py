@@ -34,8 +34,8 @@ class Variant:
 def variants(
     ask: Ask, reasons: Sequence[Reason], levels: Sequence[str], flavors: Sequence[str]
 ) -> Iterator[Variant]:
-    """Fewer replicas, wider level, no slices, shorter limit, checkpoints, other flavors, any node,
-    lent quota.
+    """Fewer replicas, wider level, no slices, shorter limit, checkpoints, any CUDA version, other
+    flavors, any node, lent quota.
 
     `levels` are the cluster's, widest first; `flavors` all that there are.
     """
@@ -45,6 +45,8 @@ def variants(
     if ask.checkpoint is None and any(reason.code in _CROSSABLE for reason in reasons):
         change: Numbers = {"checkpoint.interval_seconds": CHECKPOINT.interval_seconds}
         yield Variant(change, replace(ask, checkpoint=CHECKPOINT))
+    if ask.min_cuda is not None and _needs_new_driver(reasons):
+        yield Variant({"min_cuda": None}, replace(ask, min_cuda=None))
     for flavor in flavors:
         if flavor not in ask.flavors:
             yield Variant({"gpu_model": flavor}, replace(ask, flavors=(flavor,)))
@@ -53,6 +55,10 @@ def variants(
         yield Variant({"node_selector": None}, free)
     if not ask.preemptible:
         yield Variant({"preemptible": True}, replace(ask, preemptible=True))
+
+
+def _needs_new_driver(reasons: Sequence[Reason]) -> bool:
+    return any(reason.code is ReasonCode.WAITING_FOR_DRIVER for reason in reasons)
 
 
 def _fewer(ask: Ask) -> Iterator[Variant]:

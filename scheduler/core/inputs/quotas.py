@@ -80,7 +80,8 @@ class Queue:
     number: conservative), and so does every job that has waited `booking_after_seconds`.
     With `backfill` off a blocked job blocks all behind it in its queue. `user_fairness` puts the
     user's decayed usage before age. `min_runtime_seconds` protects a running job from
-    preemption and reclaim for so long after its start.
+    preemption and reclaim for so long after its start. `flavors` are those that it allows; empty
+    where that is not told (counterfactuals then try all).
     """
 
     name: str
@@ -93,6 +94,7 @@ class Queue:
     backfill_order: BackfillOrder = BackfillOrder.SHORTEST
     user_fairness: bool = False
     min_runtime_seconds: float = 600.0
+    flavors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

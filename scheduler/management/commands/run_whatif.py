@@ -26,7 +26,7 @@ class Command(BaseCommand):
             raise CommandError(f"WHATIF_URL needs a host and a port, not {listen!r}")
         logger.info("answering at %s", listen)
         web.run_app(
-            Whatif().app(),
+            Whatif(freeze=True).app(),
             host=address.hostname,
             port=address.port,
             print=None,
