@@ -158,7 +158,8 @@ class WindowForm(WhichNodes, WallClock):
         label=_("Leave anyway at"),
         required=False,
         help_text=_(
-            "Of the first time; later ones keep the distance to their start. Empty: never."
+            "Of the first time; later ones keep the distance to their start. Empty: in time for the"
+            " start; those that may finish, never."
         ),
     )
     crossing = forms.ChoiceField(label=_("May be placed across it"), choices=Crossing.choices)

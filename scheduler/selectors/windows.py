@@ -247,7 +247,8 @@ def _occurrences(
         for span in spans[:most]
     ]
     shown = {each.starts_at: each for each in ahead}
-    shown |= {each.starts_at: each for each in stored if each.state not in ENDED}
+    going = [each for each in stored if each.state not in {*ENDED, OccurrenceState.PLANNED}]
+    shown |= {each.starts_at: each for each in going}
     over = [each for each in stored if each.state in ENDED]
     shown |= {each.starts_at: each for each in over[-1:]}
     moved = moved_from(row)

@@ -297,7 +297,7 @@ def window_page(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
     """One window: what it asks, each time it happens, how far it is."""
     row = window_of(actor, pk)
     now = timezone.now()
-    shown = _shown(window_answers(actor, [row], now, most=8)[0])
+    shown = _shown(window_answers(actor, [row], now, most=12)[0])
     context = {
         "window": row,
         "shown": shown,

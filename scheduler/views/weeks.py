@@ -42,6 +42,8 @@ class Box:
     height: int
     begins: bool
     """False where it went on from the day before."""
+    ends: bool
+    """False where it goes on to the next day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +98,26 @@ def _boxes(day: date, happenings: Iterable[Happening]) -> list[Box]:
             top = _pixels(starts) if starts.date() == day else 0
             bottom = _pixels(ends) if ends.date() == day else 24 * HOUR
             top = min(top, 24 * HOUR - LEAST)
-            parts.append((top, max(bottom, top + LEAST), starts.date() == day, each))
-    parts.sort(key=lambda part: (part[0], -part[1], part[3].pk))
-    lanes = _lanes([(top, bottom) for top, bottom, _begins, _each in parts])
+            parts.append((top, max(bottom, top + LEAST), each))
+    parts.sort(key=lambda part: (part[0], -part[1], part[2].pk))
+    lanes = _lanes([(top, bottom) for top, bottom, _each in parts])
     return [
-        _box(each, top, bottom, lane, begins=begins)
-        for (top, bottom, begins, each), lane in zip(parts, lanes, strict=True)
+        _box(day, each, (top, bottom), lane)
+        for (top, bottom, each), lane in zip(parts, lanes, strict=True)
     ]
 
 
-def _box(what: Happening, top: int, bottom: int, lane: tuple[int, int], *, begins: bool) -> Box:
+def _box(day: date, what: Happening, span: tuple[int, int], lane: tuple[int, int]) -> Box:
     number, of = lane
-    return Box(what, f"{100 * number / of:.2f}%", top, f"{100 / of:.2f}%", bottom - top, begins)
+    return Box(
+        what,
+        x=f"{100 * number / of:.2f}%",
+        y=span[0],
+        width=f"{100 / of:.2f}%",
+        height=span[1] - span[0],
+        begins=timezone.localtime(what.starts_at).date() == day,
+        ends=timezone.localtime(what.ends_at - timedelta(microseconds=1)).date() == day,
+    )
 
 
 def _lanes(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
