@@ -232,6 +232,8 @@ def _preempted(n: Numbers) -> str:
 
 
 def _never_in_cluster(n: Numbers) -> str:
+    if n.get("flavor", "") is None:
+        return _("The cluster has no node of a flavor that it may use.")
     if n.get("level"):
         return _(
             "No {level} of the cluster can ever hold it: {most_replicas} of {needed_replicas} replicas fit."
@@ -332,6 +334,18 @@ def _shorter(n: Numbers) -> str:
     )
 
 
+def _quota_hint(n: Numbers) -> str:
+    told = {"used_gpus", "needed_gpus", "nominal_gpus"} <= n.keys()
+    if told and n["used_gpus"] + n["needed_gpus"] <= n["nominal_gpus"]:
+        return _(
+            "The tenant is within its own quota: what others have borrowed of it comes back when their jobs end, or"
+            " sooner where these may be preempted and have had their minimum run time."
+        )
+    return _(
+        "It starts when jobs of the tenant end; {available_gpus} GPUs would start now."
+    ).format(**n)
+
+
 _HINTS: Mapping[str, Callable[[Numbers], str]] = {
     "queue_held": lambda _n: _("An admin of the tenant can open the queue again."),
     "queue_closed": lambda _n: _("An admin of the tenant can open the queue again."),
@@ -340,13 +354,13 @@ _HINTS: Mapping[str, Callable[[Numbers], str]] = {
     "exceeds_quota_for_ever": lambda n: _(
         "Ask for at most {most_gpus} GPUs, or ask for more quota."
     ).format(**n),
-    "exceeds_cluster_for_ever": lambda n: _(
-        "Ask for at most {most_replicas} replicas, or make the topology preferred."
-    ).format(**n),
+    "exceeds_cluster_for_ever": lambda n: (
+        _("Ask for at most {most_replicas} replicas, or make the topology preferred.").format(**n)
+        if n["most_replicas"]
+        else _("Choose another GPU model or queue, or ask a platform admin.")
+    ),
     "user_limit": lambda _n: _("An admin of the tenant can raise the limit."),
-    "waiting_for_quota": lambda n: _(
-        "It starts when jobs of the tenant end; {available_gpus} GPUs would start now."
-    ).format(**n),
+    "waiting_for_quota": _quota_hint,
     "waiting_for_driver": lambda _n: _("A lower min_cuda would fit more nodes."),
     "waiting_for_topology": lambda _n: _(
         "Topology “preferred”, or a wider level, would fit sooner."

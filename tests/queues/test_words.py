@@ -168,3 +168,17 @@ def test_no_text_takes_long_to_be_judged_or_raises(text: str) -> None:
         names.object_name,
     ):
         rule(text)
+
+
+def test_job_whose_flavor_has_no_node_is_told_so() -> None:
+    numbers = {"flavor": None, "most_replicas": 0, "needed_replicas": 1, "level": None}
+    assert "no node" in reasons.sentence("exceeds_cluster_for_ever", numbers)
+    assert "0" not in reasons.hint("exceeds_cluster_for_ever", numbers)
+
+
+def test_quota_hint_tells_the_tenants_own_use_from_what_others_borrow() -> None:
+    numbers = {"used_gpus": 8, "needed_gpus": 8, "nominal_gpus": 32, "available_gpus": 0}
+    assert "borrowed" in reasons.hint("waiting_for_quota", numbers)
+    assert "jobs of the tenant end" in reasons.hint(
+        "waiting_for_quota", numbers | {"used_gpus": 30}
+    )
