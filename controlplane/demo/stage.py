@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controlplane.demo.freshness import is_prepared, mark_prepared
-from controlplane.demo.place import CLUSTER, HOST, Place, stored_keys, write_private
+from controlplane.demo.place import CLUSTER, HOST, Place, write_private
 from controlplane.processes import lineup
 from controlplane.processes.spec import ProcessSpec
 from controlplane.processes.supervisor import Supervisor
@@ -70,9 +70,8 @@ def simulated_cluster(place: Place) -> ProcessSpec:
     command = (
         *(sys.executable, "-m", "scheduler.simcluster", "--port", str(place.kubernetes_port)),
         *("--profile", "demo", "--kubeconfig", str(place.kubeconfig)),
-        # The same after a restart of the simulated cluster: who has read the kubeconfig may go on.
-        *("--token", stored_keys(place.var)["KUBERNETES_TOKEN"]),
     )
+    # Its token is $KUBERNETES_TOKEN, the same after a restart: who has read the kubeconfig may go on.
     return ProcessSpec("kubernetes", command)
 
 

@@ -23,12 +23,15 @@ def acquire(cluster_id: int, holder: str, *, seconds: float = LEASE_SECONDS) -> 
     Taking it again under the same name yields a new token too: two threads that call themselves alike do not
     share a lease.
     """
-    Lease.objects.get_or_create(cluster_id=cluster_id)
-    free = Lease.objects.filter(
-        Q(expires_at__isnull=True) | Q(expires_at__lte=Now()), cluster_id=cluster_id
-    )
-    if not free.exists():
+    is_free = Q(expires_at__isnull=True) | Q(expires_at__lte=Now())
+    rows = Lease.objects.filter(cluster_id=cluster_id)
+    # Whoever does not lead asks this every second: one statement.
+    found = rows.annotate(is_free=is_free).values_list("is_free", flat=True).first()
+    if found is None:
+        Lease.objects.get_or_create(cluster_id=cluster_id)
+    elif not found:
         return None
+    free = rows.filter(is_free)
     # The row stays locked from the update to the commit, so the token read back is the one just made.
     with transaction.atomic():
         taken = free.update(

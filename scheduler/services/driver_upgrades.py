@@ -32,11 +32,11 @@ def hold_upgrades(cluster: Cluster, now: datetime, hold: Callable[[], None]) -> 
     """Want upgrades held off on every covered node whose window is not open; let go of nodes no window covers."""
     if cluster.mode != ClusterMode.SCHEDULE:
         return
-    operated = _operated(cluster)
     wanted = {row.node_id: row for row in _wanted(cluster)}
-    if not operated and not wanted:
+    covered = _covered(cluster, now)
+    if not covered and not wanted:
         return
-    covered, opened = _covered(cluster, now), _opened(cluster)
+    operated, opened = _operated(cluster), _opened(cluster)
     held = [
         node
         for node in operated
@@ -86,12 +86,12 @@ def _wanted(cluster: Cluster) -> list[WantedLabel]:
 
 def _covered(cluster: Cluster, now: datetime) -> frozenset[str]:
     """Nodes of maintenance windows that are on or will come."""
+    rows = windows_in_force(cluster).filter(kind=WindowKind.MAINTENANCE)
+    ahead = [row for row in rows if spans_of(row, now, now + HORIZON)]
+    if not ahead:
+        return frozenset()
     looks = node_looks(cluster)
-    found: frozenset[str] = frozenset()
-    for row in windows_in_force(cluster).filter(kind=WindowKind.MAINTENANCE):
-        if spans_of(row, now, now + HORIZON):
-            found |= selector_of(row.nodes).of(looks)
-    return found
+    return frozenset().union(*(selector_of(row.nodes).of(looks) for row in ahead))
 
 
 def _opened(cluster: Cluster) -> frozenset[str]:

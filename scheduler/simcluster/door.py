@@ -4,6 +4,7 @@ management command: arguments, signals, and one printed line with the kubeconfig
 import argparse
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--speed", type=float, default=1.0, help="simulated seconds a second; 0: stepped"
     )
     parser.add_argument("--rbac", action="store_true", help="enforce roles and bindings")
-    parser.add_argument("--token", default="", help="the administrator's token (default: random)")
+    parser.add_argument(
+        "--token",
+        default=os.environ.get("KUBERNETES_TOKEN", ""),
+        help="the administrator's token (default: $KUBERNETES_TOKEN, which `ps` does not show; else random)",
+    )
 
 
 def profile_from(arguments: argparse.Namespace) -> Profile:

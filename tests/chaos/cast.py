@@ -25,6 +25,7 @@ from scheduler.reconcile.tick import Given, Orders
 from scheduler.reconcile.view import AttemptKey
 from tests.chaos.crashes import Crash, CrashPoints
 from tests.chaos.virtual import LoopClock
+from tests.deploy.roles import token_of
 
 logger = logging.getLogger(__name__)
 RESTART_SECONDS = 2.0
@@ -128,7 +129,8 @@ class Worker:
 
 
 class SocketConnection(Connection):
-    """The adapter's connection over a Unix socket; passes a crash point before and after each call."""
+    """The adapter's connection over a Unix socket, as the shipped service account; passes a crash point before
+    and after each call."""
 
     def __init__(self, stage: Backstage, die: Callable[[], None]) -> None:
         credentials = Credentials("http://kubernetes", None)
@@ -142,7 +144,11 @@ class SocketConnection(Connection):
         limits = self._limits
         timeout = aiohttp.ClientTimeout(total=limits.call_seconds, connect=limits.connect_seconds)
         connector = aiohttp.UnixConnector(path=str(self._stage.socket), limit=0)
-        headers = {"Accept": "application/json", "User-Agent": "muster"}
+        headers = {
+            "Accept": "application/json",
+            "User-Agent": "muster",
+            "Authorization": f"Bearer {token_of('muster-cluster')}",
+        }
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers)
         return self
 
@@ -184,6 +190,11 @@ class _Process(ClusterProcess):
         finally:
             self.stage.bells.remove(self.wake)
 
+    async def _tick(self) -> Orders:
+        if self.stage.points.strikes("cluster.pause"):
+            await asyncio.sleep(PAUSE_SECONDS)  # what it has begun goes on, and it looks at nothing
+        return await super()._tick()
+
     def _tick_now(self, given: Given, busy: frozenset[AttemptKey]) -> Orders:
         with self.stage.acting("cluster"):
             self.stage.points.pass_("cluster.observe.before")
@@ -193,12 +204,14 @@ class _Process(ClusterProcess):
 
 
 class Supervised:
-    """The cluster process under a supervisor that starts it again two seconds after its death."""
+    """The cluster process under a supervisor that starts it again two seconds after its death.
+
+    Two of them at once are a process that nobody could stop, and its successor.
+    """
 
     def __init__(self, stage: Backstage) -> None:
         self._stage = stage
         self._task: asyncio.Task[None] | None = None
-        self.deaths = 0
 
     def die(self) -> None:
         """kill -9."""
@@ -219,7 +232,6 @@ class Supervised:
                 finally:
                     self._task.cancel()
                     ends = await asyncio.gather(self._task, return_exceptions=True)
-            self.deaths += 1
             self._complain_unless_killed(ends[0])
             await asyncio.sleep(RESTART_SECONDS)
 

@@ -63,7 +63,7 @@ class Database:
     """So many statements from now the connection is cut; 0: never."""
     lose_commit_in: int = 0
     away: bool = False
-    cuts: int = 0
+    struck: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def between(self) -> Iterator[None]:
@@ -77,13 +77,13 @@ class Database:
         self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
     ) -> Any:  # fmt: skip
         if self.away:
-            self._cut()
+            self._cut("database_away")
             raise OperationalError("connection refused")
         self.points.pass_(f"{self.points.actor}.statement")
         if self.cut_in:
             self.cut_in -= 1
             if not self.cut_in:
-                self._cut()  # and go on: the driver itself says what that means
+                self._cut("database_cut")  # and go on: the driver itself says what that means
         return execute(sql, params, many, context)
 
     def _committing(self, commit: Callable[[], None]) -> Callable[[], None]:
@@ -92,12 +92,12 @@ class Database:
             if self.lose_commit_in:
                 self.lose_commit_in -= 1
                 if not self.lose_commit_in:
-                    self._cut()
+                    self._cut("commit_lost")
                     raise OperationalError("server closed the connection unexpectedly")
 
         return committing
 
-    def _cut(self) -> None:
-        self.cuts += 1
+    def _cut(self, how: str) -> None:
+        self.struck[how] += 1
         if connection.connection is not None:
             connection.connection.close()

@@ -4,7 +4,7 @@ What the hardware does to whom is noted from the simulator, so that the judge ca
 the hardware from one of the job's own.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,8 +26,9 @@ from tests.chaos.plot import OWN_XIDS, Fault, WindowPlan
 from tests.chaos.virtual import START
 
 SCRAPE_SECONDS = 10.0
-CLOSED_TO_ALL = {"unhealthy", "draining", "repairing", "burn_in", "joining"}
+CLOSED_TO_ALL = {"unhealthy", "draining", "repairing", "burn_in", "joining", "closed"}
 CLOSED_TO_GANGS = CLOSED_TO_ALL | {"suspect"}
+"""Of several nodes. A node that is `closed` is one that its health keeps from new pods, whatever its state."""
 
 
 def let_rules_act(cluster: Cluster, now: datetime) -> None:
@@ -82,6 +83,8 @@ class Doctor:
     sim: SimCluster
     own_hits: Counter[str] = field(default_factory=Counter)
     bad_starts: list[str] = field(default_factory=list)
+    starts: Counter[str] = field(default_factory=Counter)
+    """Pods placed, by the state of their node."""
 
     def note_fault(self, fault: Fault) -> None:
         """Before the fault strikes: which jobs hold the GPU."""
@@ -102,18 +105,25 @@ class Doctor:
     def note_starts(self, before: Mapping[str, str], latest: int) -> None:
         """After a commit: placements newer than `latest` on nodes that were out `before`."""
         made = Placement.objects.filter(pk__gt=latest).select_related("attempt__job")
-        gangs = Counter(placement.attempt_id for placement in made)
+        nodes_of = defaultdict(set)
         for placement in made:
-            closed = CLOSED_TO_GANGS if gangs[placement.attempt_id] > 1 else CLOSED_TO_ALL
-            state = before.get(placement.node, "healthy")
+            nodes_of[placement.attempt_id].add(placement.node)
+        for placement in made:
+            closed = CLOSED_TO_GANGS if len(nodes_of[placement.attempt_id]) > 1 else CLOSED_TO_ALL
+            state = before[placement.node]
+            self.starts[state] += 1
             if state in closed:
                 name = placement.attempt.job.name
                 self.bad_starts.append(f"{name} was placed on {placement.node}, which is {state}")
 
 
 def health_of_nodes() -> dict[str, str]:
-    """As the rows say now."""
-    return dict(Node.objects.values_list("name", "health"))
+    """As the rows say now: a node's state, or `closed`."""
+    rows = Node.objects.values_list("name", "health", "health_closed")
+    return {
+        name: "closed" if closed and health not in CLOSED_TO_ALL else health
+        for name, health, closed in rows
+    }
 
 
 def latest_placement() -> int:

@@ -7,12 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controlplane.common.models import Event
-from queues.lifecycle import ACTIVE_PHASES, INFRASTRUCTURE_BUDGET, INFRASTRUCTURE_ENDS, EndedBy
+from queues.lifecycle import (
+    ACTIVE_PHASES,
+    INFRASTRUCTURE_BUDGET,
+    INFRASTRUCTURE_ENDS,
+    OWN_ENDS,
+    EndedBy,
+)
 from queues.models import Attempt, Job, Placement
-from scheduler.models import ClusterState, ForeignPod, Node, Seat
+from scheduler.models import ClusterState, ForeignPod, Seat
 from scheduler.simcluster.cluster import SimCluster
 from scheduler.simcluster.store.resources import NODES, PODS, SECRETS, SERVICES
 from scheduler.simcluster.store.store import Change
+from tests.chaos.hospital import health_of_nodes
 from tests.chaos.plot import JobPlan
 from tests.e2e.witness import Sighting, gpus_given_twice, sighting_of
 
@@ -49,6 +56,28 @@ class Witness:
             if "muster.dev/job" in (item.body["metadata"].get("labels") or {})
             and item.body["status"].get("phase") not in ("Succeeded", "Failed")
         )
+
+    def busy_nodes(self) -> list[str]:
+        """Nodes on which a pod of ours runs."""
+        pods = self.sim.world.store.collection(PODS).objects.values()
+        seen = [sighting_of({"type": "ADDED", "object": item.body}, 0.0) for item in pods]
+        return sorted({s.node for s in seen if s.job and s.holds_gpus and s.phase == "Running"})
+
+    def live(self) -> set[str]:
+        """Uids of our pods that are bound, have not ended and are not asked to."""
+        return {uid for uid, (_key, bound) in self._not_ending().items() if bound}
+
+    def claimed(self) -> Counter[tuple[str, str]]:
+        """By job and attempt: how many of its pods have not ended and are not asked to."""
+        return Counter(key for key, _bound in self._not_ending().values())
+
+    def _not_ending(self) -> dict[str, tuple[tuple[str, str], bool]]:
+        found = {}
+        for item in self.sim.world.store.collection(PODS).objects.values():
+            seen = sighting_of({"type": "ADDED", "object": item.body}, 0.0)
+            if seen.job and not seen.terminating and seen.phase not in ("Succeeded", "Failed"):
+                found[seen.uid] = ((seen.job, seen.attempt), bool(seen.node))
+        return found
 
     def free_gpus(self) -> Counter[str]:
         """By node: what a new pod could have, on nodes that are ready and open."""
@@ -105,7 +134,7 @@ def gangs_in_part(
         if loses_one and not gang.winds_down:
             close(key, gang, seen.at)
             gang.winds_down, gang.partial_since = True, None
-        partial = 0 < sum(pod.holds_gpus for pod in gang.pods.values()) < least[seen.job]
+        partial = 0 < sum(pod.holds_gpus for pod in gang.pods.values()) < least.get(seen.job, 1)
         if partial and gang.partial_since is None:
             gang.partial_since = seen.at
         elif not partial:
@@ -119,21 +148,62 @@ def gangs_in_part(
 def standing_still(witness: Witness) -> list[str]:
     """Jobs that are told that there is no room while the simulator has room for them."""
     free = witness.free_gpus()
-    for node in Node.objects.exclude(health="healthy").values_list("name", flat=True):
-        free.pop(node, None)  # closed to new pods until a person or a burn-in says otherwise
+    # Closed to new pods until a person or a burn-in says otherwise; a suspect takes what needs one node alone.
+    states = {name: state for name, state in health_of_nodes().items() if state != "healthy"}
     found = []
     for job in Job.objects.filter(phase="pending", reason_code__in=_NO_ROOM).order_by("id"):
         roles = list(job.roles.all())
         needed = sum(role.min_replicas for role in roles)
         each = max(role.gpus_per_replica for role in roles)
-        room = sum(gpus // each for gpus in free.values())
-        if room >= needed:
+        rooms = {node: gpus // each for node, gpus in free.items()}
+        alone = [n for node, n in rooms.items() if states.get(node, "suspect") == "suspect"]
+        together = sum(room for node, room in rooms.items() if node not in states)
+        if together >= needed or max(alone, default=0) >= needed:
             found.append(
-                f"{job.name} waits ({job.reason_code}), yet there is room for "
-                f"{room} of its {needed} replicas: {dict(free)}"
+                f"{job.name} waits ({job.reason_code}) with its {needed} replicas, "
+                f"yet there is room: {dict(free)}, not healthy: {states}"
             )
     unreachable = ClusterState.objects.exclude(watch="live").values_list("watch", "watch_error")
     found += [f"the cluster is {watch}: {problem}" for watch, problem in unreachable]
+    return found
+
+
+def wrong_now(witness: Witness) -> list[str]:
+    """What must not be a minute after the last fault: work that stands still, rows that are not so, orphans."""
+    return standing_still(witness) + untrue_rows() + orphans(witness) + runs_only_in_rows(witness)
+
+
+def orphans(witness: Witness) -> list[str]:
+    """Pods that live on though their attempt has ended, or never was."""
+    rows = Attempt.objects.filter(ended_at=None).values_list("job_id", "number")
+    is_open = {(str(job), str(number)) for job, number in rows}
+    return [
+        f"{pods} pods of attempt {key[1]} of {key[0]} have nobody"
+        for key, pods in sorted(witness.claimed().items())
+        if key not in is_open
+    ]
+
+
+def runs_only_in_rows(witness: Witness) -> list[str]:
+    """Jobs that are said to run, one of whose pods is not there."""
+    live = witness.live()
+    rows = Placement.objects.filter(
+        attempt__ended_at=None, attempt__job__phase="running", released_at=None, ended_at=None
+    )
+    named = rows.values_list("attempt__job__name", "pod_name", "pod_uid")
+    return [
+        f"{job} is running, but {pod} is not there" for job, pod, uid in named if uid not in live
+    ]
+
+
+def under_minimum() -> list[str]:
+    """Attempts that were placed with less than their job can do with."""
+    found = []
+    for attempt in Attempt.objects.select_related("job").order_by("pk"):
+        least = sum(role.min_replicas for role in attempt.job.roles.all())
+        placed = attempt.placements.count()
+        if placed < least:
+            found.append(f"{attempt.job.name} #{attempt.number}: {placed} placed, not {least}")
     return found
 
 
@@ -163,11 +233,16 @@ def _wrong_end(job: Job, plan: JobPlan, own_hits: int, *, may_be_cancelled: bool
     faults = sum(ended_by in INFRASTRUCTURE_ENDS for ended_by, _ in ends)
     if job.outcome == "node_failure" and faults > INFRASTRUCTURE_BUDGET:
         return []
+    burnt = sum(ended_by in OWN_ENDS for ended_by, _ in ends)
+    if own_hits and burnt > own_hits + plan.attempts_failed:
+        return [f"{burnt} failures of its own, for {own_hits} faults of its own: {told}: {ends}"]
     if job.outcome == "failed" and own_hits:
         return []
     if job.outcome != plan.outcome:
         return [f"wrong outcome, not {plan.outcome}: {told}: {ends}"]
     failed = sum(ended_by == EndedBy.FAILED for ended_by, _ in ends)
+    if job.restarts_used > min(failed, job.max_restarts):
+        return [f"{job.restarts_used} restarts used for {failed} failures: {told}: {ends}"]
     if failed != plan.attempts_failed:
         return [f"{failed} failed attempts, not {plan.attempts_failed}: {told}: {ends}"]
     if job.outcome == "failed" and job.exit_code != 5:

@@ -8,10 +8,13 @@ CRASH_STEPS = (
     "worker.plan", "worker.commit.before", "worker.commit.after", "worker.statement",
     "worker.pause", "cluster.create.before", "cluster.create.after", "cluster.bind.before",
     "cluster.bind.after", "cluster.delete.before", "cluster.delete.after",
-    "cluster.observe.before", "cluster.observe.after", "cluster.statement",
+    "cluster.observe.before", "cluster.observe.after", "cluster.statement", "cluster.pause",
 )  # fmt: skip
-"""Each kills the process at that step; `pause` stops a leader between plan and commit instead."""
+"""Each kills the process at that step; `pause` has it stand still instead: a leader between plan and commit, the
+cluster process before it looks at what came in."""
 LARGEST_NTH = {"worker.statement": 60, "cluster.statement": 80, "cluster.observe.before": 8}
+BUSY = "busy"
+"""As a node's name: the first on which a pod of ours runs when the fault strikes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,8 @@ def _acts(dice: Random, jobs: int) -> list[Act]:
 def _fault(dice: Random, nodes: int) -> Fault:
     at, seconds = dice.uniform(2, 120), dice.uniform(5, 60)
     draw = dice.choices(
-        (_crash, _api_fault, _watch_fault, _database_fault, _node_fault, _pod_fault),
-        weights=(5, 3, 2, 2, 3, 2),
+        (_crash, _api_fault, _watch_fault, _database_fault, _node_fault, _pod_fault, _twin),
+        weights=(5, 3, 2, 2, 3, 2, 1),
     )[0]
     kind, parameters = draw(dice, nodes)
     return Fault(at, kind, seconds, parameters)
@@ -202,7 +205,7 @@ def _node_fault(dice: Random, nodes: int) -> tuple[str, dict[str, Any]]:
         "node_not_ready",
         "pull_slow",
     )
-    return dice.choice(kinds), {"node": f"gpu-{dice.randrange(nodes):05d}"}
+    return dice.choice(kinds), {"node": dice.choice((BUSY, f"gpu-{dice.randrange(nodes):05d}"))}
 
 
 def _pod_fault(dice: Random, nodes: int) -> tuple[str, dict[str, Any]]:
@@ -210,6 +213,11 @@ def _pod_fault(dice: Random, nodes: int) -> tuple[str, dict[str, Any]]:
         return "pod_deleted", {"nth": dice.randrange(100), "grace_seconds": dice.choice((0, 1, 30))}
     node = f"gpu-{dice.randrange(nodes):05d}"
     return "foreign_pod", {"node": node, "gpus": dice.choice((4, 8))}
+
+
+def _twin(dice: Random, nodes: int) -> tuple[str, dict[str, Any]]:
+    """Two cluster processes at once."""
+    return "second_cluster_process", {}
 
 
 HARDWARE_XIDS = (48, 64, 74, 79, 95, 119, 140)

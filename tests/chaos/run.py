@@ -2,47 +2,32 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 from django.db import DatabaseError, connection
-from django.db.models import DateTimeField, Value
-from ulid import ULID
 
-from controlplane.common import log
 from controlplane.common.errors import ConflictError
 from queues.models import Cluster, Job, Level
 from queues.services.jobs import cancel_job, hold_job, release_job, requeue_job, submit_job
 from queues.services.validation import validate_job
-from scheduler.apply.plan import apply_plan
-from scheduler.core.invariants import check_plan
-from scheduler.core.planner import plan
 from scheduler.logstore import LogStore
-from scheduler.loop import cycle
-from scheduler.simcluster import clock as simclock
 from scheduler.simcluster.cluster import Options, SimCluster
 from scheduler.simcluster.profiles.model import uniform_profile
 from scheduler.simcluster.store.resources import PODS
 from scheduler.snapshot.warm import WarmSnapshot, differences
 from tests import factories
-from tests.chaos.cast import Backstage, Paused, Routine, Supervised, Worker
+from tests.chaos.cast import Backstage, Routine, Supervised, Worker
 from tests.chaos.crashes import CrashPoints, Database
-from tests.chaos.hospital import (
-    Doctor,
-    announce,
-    health_of_nodes,
-    health_routine,
-    latest_placement,
-    let_rules_act,
-)
+from tests.chaos.hospital import Doctor, announce, health_routine, let_rules_act
 from tests.chaos.judge import (
     MOVES_ON_SECONDS,
     Witness,
@@ -50,17 +35,22 @@ from tests.chaos.judge import (
     gangs_in_part,
     gpus_twice,
     leftovers,
-    standing_still,
+    under_minimum,
     untrue_rows,
     wrong_ends,
+    wrong_now,
 )
-from tests.chaos.plot import Act, Fault, JobPlan, Plot, WindowPlan
+from tests.chaos.plot import BUSY, Act, Fault, JobPlan, Plot, WindowPlan
+from tests.chaos.seams import complaints, patched
 from tests.chaos.virtual import START, LoopClock, VirtualLoop
+from tests.deploy.roles import install_roles, refused_to_us
 from tests.simcluster.direct import Direct
 
 LONGEST_SECONDS = 2400.0
 """After calm has come every job has this long to end: a back-off may last ten minutes."""
-SETTLE_SECONDS = 90.0
+LOOK_ON_SECONDS = 90.0
+"""Every fourth run goes on for so long after all is over: what comes back is found by the minute's comparison."""
+SECOND_LOOK_SECONDS = 10.0
 TABLES_THAT_STAY = {"django_migrations", "django_content_type", "auth_permission"}
 
 
@@ -72,10 +62,13 @@ class Report:
     violations: list[str] = field(default_factory=list)
     digest: str = ""
     virtual_seconds: float = 0.0
-    crashes: int = 0
-    cuts: int = 0
+    struck: Counter[str] = field(default_factory=Counter)
+    """By kind of fault, and by step of a process's death: how often it hit something."""
+    starts: Counter[str] = field(default_factory=Counter)
+    """Pods placed, by the health of their node at that moment; only where rules act."""
     old_plans_refused: int = 0
     attempts: int = 0
+    processor_seconds: float = 0.0
 
     def told(self) -> str:
         """For the message of a failed test."""
@@ -84,24 +77,38 @@ class Report:
 
 def summary(reports: list[Report]) -> str:
     """What the runs went through."""
+    struck, starts = Counter[str](), Counter[str]()
+    for report in reports:
+        struck += report.struck
+        starts += report.starts
     return (
         f"{sum(r.virtual_seconds for r in reports):.0f} s of virtual time, "
-        f"{sum(r.attempts for r in reports)} attempts, {sum(r.crashes for r in reports)} crashes, "
-        f"{sum(r.cuts for r in reports)} cut connections, "
-        f"{sum(r.old_plans_refused for r in reports)} plans of deposed leaders refused"
+        f"{sum(r.processor_seconds for r in reports) / len(reports):.1f} s of CPU a run, "
+        f"{sum(r.attempts for r in reports)} attempts, "
+        f"{sum(r.old_plans_refused for r in reports)} plans of deposed leaders refused, "
+        f"struck: {dict(sorted(struck.items()))}" + (f", placed: {dict(starts)}" if starts else "")
     )
 
 
-def run(plot: Plot, routines: Sequence[Routine] = ()) -> Report:
-    """Play a plot to its end. The database must be there and is emptied first."""
+def run(
+    plot: Plot, routines: Sequence[Routine] = (), meddle: "Callable[[Play], None] | None" = None
+) -> Report:
+    """Play a plot to its end. The database must be there and is emptied first.
+
+    meddle: called when all jobs have finished, before the judge looks; for tests of the judge.
+    """
     empty_database()
+    began = time.process_time()
     with (
         tempfile.TemporaryDirectory(prefix="chaos-") as folder,
         patch.dict(os.environ, {"DJANGO_ALLOW_ASYNC_UNSAFE": "true"}),
         asyncio.Runner(loop_factory=VirtualLoop) as runner,
     ):
-        clock = LoopClock(runner.get_loop())
-        return runner.run(Play(plot, clock, Path(folder), routines).perform())
+        play = Play(plot, LoopClock(runner.get_loop()), Path(folder), routines)
+        play.meddle = meddle
+        report = runner.run(play.perform())
+    report.processor_seconds = time.process_time() - began
+    return report
 
 
 def empty_database() -> None:
@@ -128,18 +135,21 @@ class Play:
             jitter=Random(f"jitter-{plot.seed}").random,
         )  # fmt: skip
         profile = uniform_profile(plot.nodes, nodes_per_leaf=plot.nodes_per_leaf)
-        options = Options(seed=plot.seed, digest=True, socket=folder / "api")
+        options = Options(seed=plot.seed, digest=True, socket=folder / "api", rbac=True)
         self.sim = SimCluster(profile, clock=clock, options=options)
+        install_roles(self.sim)
         self.direct = Direct(self.sim)
         self.witness = Witness(self.sim)
         # Two workers race for the lease; where health is what matters one is enough.
         self.workers = [Worker(f"worker-{n}", self.stage) for n in range(1 if plot.health else 2)]
         self.process = Supervised(self.stage)
+        self._others: list[asyncio.Task[None]] = []
         self.doctor = Doctor(self.sim)
         if plot.health:
             let_rules_act(self.cluster, clock())
             self._routines = [*routines, health_routine(self.cluster, self.sim)]
         self.cancelled: set[int] = set()
+        self.meddle: Callable[[Play], None] | None = None
         self.report = Report(plot)
 
     def _make_rows(self) -> None:
@@ -164,6 +174,7 @@ class Play:
                 cast += [routine.run(self.stage) for routine in self._routines]
                 tasks = [asyncio.create_task(member) for member in cast]
                 stack.push_async_callback(_end, tasks)
+                stack.push_async_callback(_end, self._others)
                 await self._play(tasks)
             self.report.digest = digest(self.sim)
         return self.report
@@ -182,6 +193,9 @@ class Play:
         await self._until(self.plot.calm_from + MOVES_ON_SECONDS)
         await self._judge_movement()
         await self._until_all_finished()
+        await self._settle()
+        if self.meddle is not None:
+            self.meddle(self)
         self._judge_end()
         self.report.violations += [f"died: {t.exception()!r}" for t in cast if t.done()]
 
@@ -234,13 +248,26 @@ class Play:
             "database_away": lambda: self._database_away(fault.seconds),
             "pod_deleted": lambda: self._delete_pod(**parameters),
             "foreign_pod": lambda: self._foreign_pod(**parameters, seconds=fault.seconds),
+            "second_cluster_process": lambda: self._second_process(fault.seconds),
         }
         return begin.get(fault.kind) or (lambda: self._break(fault))
 
     def _break(self, fault: Fault) -> None:
         """Something breaks in the simulated cluster, and heals by itself."""
         self.doctor.note_fault(fault)
-        self.sim.faults.begin(fault.kind, fault.parameters, fault.seconds)
+        parameters = dict(fault.parameters)
+        if parameters.get("node") == BUSY:
+            busy = self.witness.busy_nodes()
+            parameters["node"] = busy[0] if busy else sorted(self.sim.fleet.kubelets)[0]
+        self.report.struck[fault.kind] += not fault.kind.startswith(("api_", "watch_"))
+        self.sim.faults.begin(fault.kind, parameters, fault.seconds)
+
+    def _second_process(self, seconds: float) -> None:
+        """A cluster process beside the one that there is, for a while; then kill -9."""
+        other = asyncio.get_running_loop().create_task(Supervised(self.stage).run())
+        asyncio.get_running_loop().call_later(seconds, other.cancel)
+        self._others.append(other)
+        self.report.struck["second_cluster_process"] += 1
 
     def _announcer(self, window: WindowPlan) -> Callable[[], None]:
         return lambda: announce(self.cluster, window, self.clock())
@@ -254,6 +281,7 @@ class Play:
         names = self.witness.unfinished()
         if names:
             name = names[nth % len(names)]
+            self.report.struck["pod_deleted"] += 1
             pods = self.sim.world.store.collection(PODS).objects
             namespace = next(key[0] for key in sorted(pods) if key[1] == name)
             address = f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -266,6 +294,7 @@ class Play:
             "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
         }  # fmt: skip
         name = f"foreign-{self.dice.randrange(10**6)}"
+        self.report.struck["foreign_pod"] += 1
         notes = {"sim.muster.dev/run-seconds": "forever"}
         spec = {"nodeName": node, "restartPolicy": "Never", "containers": [container]}
         address = "/api/v1/namespaces/default/pods"
@@ -286,10 +315,10 @@ class Play:
     # What must hold.
 
     async def _judge_movement(self) -> None:
-        """The queue moves: what looks stuck now must not still be stuck ten seconds later."""
-        if standing_still(self.witness):
-            await asyncio.sleep(10)
-            self.report.violations += standing_still(self.witness)
+        """A minute after the last fault: what looks wrong now must not still be wrong ten seconds later."""
+        if wrong_now(self.witness):
+            await asyncio.sleep(SECOND_LOOK_SECONDS)
+            self.report.violations += wrong_now(self.witness)
 
     async def _until_all_finished(self) -> None:
         end = self.plot.calm_from + LONGEST_SECONDS
@@ -297,7 +326,14 @@ class Play:
             if self.clock.now() - START > end:
                 return
             await asyncio.sleep(5)
-        await asyncio.sleep(SETTLE_SECONDS)
+
+    async def _settle(self) -> None:
+        """What the last jobs leave behind is put away within a minute."""
+        for _look in range(int(MOVES_ON_SECONDS / 5)):
+            if not leftovers(self.witness):
+                break
+            await asyncio.sleep(5)
+        await asyncio.sleep(LOOK_ON_SECONDS if self.plot.seed % 4 == 0 else 5)
 
     def _judge_end(self) -> None:
         now = self.clock.now()
@@ -306,14 +342,15 @@ class Play:
         calm = START + self.plot.calm_from
         found = wrong_ends(list(self.plot.jobs), self.cancelled, self.doctor.own_hits)
         found += self.doctor.bad_starts
-        found += leftovers(self.witness) + untrue_rows()
+        found += leftovers(self.witness) + untrue_rows() + under_minimum()
         found += gpus_twice(self.witness.sightings)
         found += gangs_in_part(self.witness.sightings, least, calm, now)
         found += self._warm_snapshots_that_differ()
+        found += [f"forbidden by the shipped role: {text}" for text in refused_to_us(self.sim)]
         self.report.violations += found + self.stage.complaints
         self.report.virtual_seconds = now - START
-        self.report.crashes = sum(self.points.died_at.values())
-        self.report.cuts = self.database.cuts
+        self.report.struck += self.points.died_at + self.database.struck + self.sim.gate.struck
+        self.report.starts = self.doctor.starts
         self.report.old_plans_refused = self.stage.old_plans_refused
         self.report.attempts = sum(job.attempts.count() for job in jobs)
 
@@ -334,73 +371,3 @@ async def _end(tasks: list["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def patched(play: Play) -> Iterator[None]:
-    """Seams: the database's own clock, chance, the log's bell, and the steps of a cycle."""
-    points, stage = play.points, play.stage
-    ids = Random(f"ids-{play.plot.seed}")
-    append = log._append
-
-    def new_job_ids(now: datetime, count: int) -> Iterator[str]:
-        for _ in range(count):
-            stamp = int(now.timestamp() * 1000) << 80
-            yield f"job_{ULID.from_int(stamp | ids.getrandbits(80))}"
-
-    def planning(snapshot: Any, options: Any, memo: Any) -> Any:
-        points.pass_("worker.plan")
-        made = plan(snapshot, options, memo)
-        stage.complaints += [f"unsound plan: {text}" for text in check_plan(snapshot, made)]
-        return made
-
-    def applying(*arguments: Any, **named: Any) -> Any:
-        if points.strikes("worker.pause"):
-            raise Paused(lambda: apply_plan(*arguments, **named))
-        points.pass_("worker.commit.before")
-        if play.plot.health:
-            before, latest = health_of_nodes(), latest_placement()
-        applied = apply_plan(*arguments, **named)
-        if play.plot.health:
-            play.doctor.note_starts(before, latest)
-        points.pass_("worker.commit.after")
-        return applied
-
-    def appending(events: list[log.NewEvent]) -> None:
-        append(events)
-        asyncio.get_running_loop().call_soon(stage.ring)
-
-    with (
-        patch("queues.services.submission.new_job_ids", new_job_ids),
-        patch("scheduler.loop.lease.Now", lambda: Value(play.clock(), DateTimeField())),
-        patch.object(cycle, "plan", planning),
-        patch.object(cycle, "apply_plan", applying),
-        patch.object(log, "_append", appending),
-        patch.object(simclock, "MAX_RUN_SECONDS", float("inf")),
-    ):
-        yield
-
-
-class _Ear(logging.Handler):
-    """Errors in the product's log are defects: nothing of a run may bring them out."""
-
-    def __init__(self, stage: Backstage) -> None:
-        super().__init__(logging.ERROR)
-        self._stage = stage
-
-    def emit(self, record: logging.LogRecord) -> None:
-        told = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None:
-            told += f": {record.exc_info[1]!r}"
-        self._stage.complaints.append(f"error in the log of {record.name}: {told}")
-
-
-@contextlib.contextmanager
-def complaints(stage: Backstage) -> Iterator[None]:
-    """Hear what the product logs as an error."""
-    ear, loud = _Ear(stage), logging.getLogger("scheduler")
-    loud.addHandler(ear)
-    try:
-        yield
-    finally:
-        loud.removeHandler(ear)

@@ -2,10 +2,12 @@
 CHAOS_HEALTH_RUNS of them by `make chaos`. `CHAOS_SEED=n` plays one again."""
 
 import os
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
-from tests.chaos.plot import health_plot_of
+from tests.chaos.plot import BUSY, Fault, health_plot_of
 from tests.chaos.run import run, summary
 
 FIRST_SEED = int(os.environ.get("CHAOS_SEED") or 1)
@@ -22,3 +24,23 @@ def test_bad_gpus_and_maintenance_windows_lose_no_job(first: int) -> None:
     assert not [report for report in reports if report.violations], "\n".join(
         report.told() for report in reports if report.violations
     )
+
+
+def test_planner_that_does_not_look_at_health_is_found_out() -> None:
+    """Of two jobs the first loses a GPU; the second needs every node, so that one as well."""
+    plain = health_plot_of(1)
+    fault = Fault(30.0, "gpu_xid", 60.0, {"node": BUSY, "gpu": 2, "code": 79})
+    fields = plain.jobs[0].fields | {"gpus_per_replica": 8, "preemptible": True}
+    fields.pop("min_replicas", None)
+    first = replace(plain.jobs[0], at=5.0, fields=fields | {"replicas": 1})
+    whole = fields | {"replicas": plain.nodes - 1, "name": "job-1", "external_id": "chaos-1"}
+    plot = replace(
+        plain, jobs=(first, replace(first, at=60.0, fields=whole)), faults=(fault,), windows=()
+    )
+    with (
+        patch("scheduler.snapshot.nodes.out_causes", lambda *_args, **_named: ()),
+        patch("tests.chaos.run.LONGEST_SECONDS", 0.0),
+        patch("tests.chaos.run.MOVES_ON_SECONDS", 0.0),
+    ):
+        found = run(plot).violations
+    assert [text for text in found if "was placed on" in text and "which is" in text], found

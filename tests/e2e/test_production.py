@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.simcluster.background import ThreadedSimCluster
+from scheduler.simcluster.cluster import Options
+from tests.deploy.roles import install_roles, kubeconfig_of, refused_to_us
 from tests.e2e.production import Installation, running_installation
 from tests.e2e.stack import ROOT, wait_until
 from tests.services.session import Session
@@ -25,13 +27,14 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 def installation(
     services: Session, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
-    """A running installation beside a cluster of 72 nodes."""
+    """A running installation beside a cluster of 72 nodes that refuses all but what the shipped role names."""
     folder = tmp_path_factory.mktemp("production")
-    with (
-        ThreadedSimCluster("demo") as cluster,
-        running_installation(folder, services, Path(cluster.kubeconfig)) as running,
-    ):
-        yield running
+    with ThreadedSimCluster("demo", options=Options(rbac=True)) as cluster:
+        cluster.call(install_roles)
+        kubeconfig = Path(kubeconfig_of(cluster.cluster, "muster-cluster", folder))
+        with running_installation(folder, services, kubeconfig) as running:
+            yield running
+        assert not cluster.call(refused_to_us)
 
 
 def submitted(installation: Installation, **fields: object) -> str:

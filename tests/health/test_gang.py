@@ -12,7 +12,14 @@ from queues.models import Attempt, Placement, Preset
 from scheduler.health.rules import SPECS
 from scheduler.models import BurnIn, Gpu, HealthEvent, HealthPolicy, HealthRule, Node, NodeWatch
 from scheduler.simcluster.background import ThreadedSimCluster
+from scheduler.simcluster.cluster import Options
 from scheduler.simcluster.profiles.model import uniform_profile
+from tests.deploy.roles import (
+    install_roles,
+    kubeconfig_of,
+    let_health_read_through_the_server,
+    refused_to_us,
+)
 from tests.health.running import RunningHealth
 from tests.reconcile.world import World, make_world
 
@@ -23,8 +30,13 @@ OUT_TAINT = "muster.dev/out"
 
 @pytest.fixture
 def world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
-    with ThreadedSimCluster(uniform_profile(NODES, nodes_per_leaf=NODES)) as sim:
+    """Both processes are the shipped accounts, and the API server refuses all that their roles do not name."""
+    profile = uniform_profile(NODES, nodes_per_leaf=NODES)
+    with ThreadedSimCluster(profile, options=Options(rbac=True)) as sim:
+        sim.call(install_roles)
+        sim.call(let_health_read_through_the_server)
         made = make_world(sim, tmp_path)
+        made.kubeconfig = kubeconfig_of(sim.cluster, "muster-cluster", tmp_path)
         made.start()
         HealthPolicy.objects.create(
             cluster=made.cluster,
@@ -41,13 +53,15 @@ def world(transactional_db: None, tmp_path: Path) -> Iterator[World]:
             made.until(
                 lambda: Node.objects.filter(flavor__isnull=False, ready=True).count() == NODES
             )
-            health = RunningHealth(made.cluster, sim.kubeconfig, made.clock).start()
+            reader = kubeconfig_of(sim.cluster, "muster-health", tmp_path)
+            health = RunningHealth(made.cluster, reader, made.clock).start()
             made.until(lambda: Gpu.objects.count() == 8 * NODES)
             yield made
         finally:
             if health is not None:
                 health.stop()
             made.stop()
+        assert not sim.call(refused_to_us)
 
 
 def let_rules_act() -> None:

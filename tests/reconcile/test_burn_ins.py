@@ -19,8 +19,6 @@ OWN = "/api/v1/namespaces/muster-system"
 
 @pytest.fixture
 def live(world: World) -> World:
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "muster-system"}}
-    world.api("POST", "/api/v1/namespaces", namespace)
     world.start()
     world.until(lambda: nodes_in() == 4)
     return world

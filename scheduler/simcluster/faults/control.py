@@ -50,6 +50,7 @@ class ControlApi:
             ("POST", "clock"): self._advance,
             ("POST", "compact"): self._compact,
             ("POST", "tokens"): self._token,
+            ("GET", "refused"): self._refused,
             ("GET", "faults"): self._faults,
             ("POST", "faults"): self._begin,
             ("DELETE", "faults"): self._end,
@@ -148,6 +149,9 @@ class ControlApi:
         user = User(str(body["user"]), tuple(body.get("groups") or ("system:authenticated",)))
         self._access.tokens[str(body["token"])] = user
         return 201, {"user": user.name, "groups": list(user.groups)}
+
+    def _refused(self, body: Json, rest: list[str]) -> Answer:
+        return {"refused": dict(self._access.refused)}
 
     def _faults(self, body: Json, rest: list[str]) -> Answer:
         return {"faults": [fault.shown() for fault in self._injector.active.values()]}

@@ -5,6 +5,7 @@ generator, so that it depends on the seed and on the order of matching calls onl
 """
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
@@ -70,6 +71,8 @@ class Gate:
     def __init__(self, world: World, verbs: Verbs) -> None:
         self._world, self._verbs = world, verbs
         self.faults: list[ApiFault] = []
+        self.struck: Counter[str] = Counter()
+        """By kind of fault: how many calls or watches were hit."""
 
     async def before(self, call: Call) -> list[ApiFault]:
         """Holds up or refuses a call; returns the faults that strike after it.
@@ -89,6 +92,7 @@ class Gate:
     async def strike(self, fault: ApiFault) -> None:
         """Does what a fault does to one call. Raises ApiError or CutConnection."""
         speed = self._world.clock.speed
+        self.struck[f"api_{fault.way}"] += 1
         if fault.way == "slow":
             await asyncio.sleep((fault.wait_seconds or SLOW_SECONDS) / speed)
         elif fault.way == "reset":
@@ -111,19 +115,24 @@ class Gate:
     def drop_watches(self, resource: str = "") -> int:
         """Resets the connections of open watches (of one plural, or all)."""
         chosen = self._chosen(resource)
+        self.struck["watch_drop"] += len(chosen)
         for watch in chosen:
             watch.cut(reset=True)
         return len(chosen)
 
     def silence_watches(self, resource: str = "", *, silent: bool = True) -> None:
         """Watches stay open but nothing comes any more; or they speak again."""
-        for watch in self._chosen(resource):
+        chosen = self._chosen(resource)
+        if silent:
+            self.struck["watch_silent"] += len(chosen)
+        for watch in chosen:
             watch.hush(silent=silent)
 
     def expire_watches(self, resource: str = "") -> int:
         """A 410 storm: history is dropped and every open watch ends with Expired."""
         self._world.store.compact()
         chosen = self._chosen(resource)
+        self.struck["watch_expire"] += len(chosen)
         for watch in chosen:
             watch.fail_expired()
         return len(chosen)
