@@ -212,44 +212,37 @@ def _leaf_size(leaf: MapLeaf, scale: MapScale) -> tuple[int, int]:
     return width, HEAD + rows * (scale.height + GAP) - GAP + PAD
 
 
-def _leaf(leaf: MapLeaf, x: int, y: int, scale: MapScale) -> str:
+def _leaf(leaf: MapLeaf, scale: MapScale) -> str:
     width, height = _leaf_size(leaf, scale)
     cells = [
         _node(
             n,
-            x + PAD + i % PER_ROW * (scale.width + GAP),
-            y + HEAD + i // PER_ROW * (scale.height + GAP),
+            PAD + i % PER_ROW * (scale.width + GAP),
+            HEAD + i // PER_ROW * (scale.height + GAP),
             0 if i == 0 else -1,
             scale,
         )
         for i, n in enumerate(leaf.nodes)
     ]
     return (
-        f'<g role="group" aria-label="{escape(leaf.name)}" data-leaf="{escape(leaf.name)}">'
-        f'<rect class="leaf" x="{x + 0.5}" y="{y + 0.5}" width="{width - 1}" height="{height - 1}"/>'
-        f'<text class="b" x="{x + PAD}" y="{y + 15}">{escape(leaf.name)}</text>'
-        f'<text class="f" x="{x + width - PAD}" y="{y + 15}" text-anchor="end">'
-        f"{escape(leaf.note)}</text>{''.join(cells)}</g>"
+        f'<svg class="map-svg" role="group" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" aria-label="{escape(leaf.name)}" '
+        f'data-leaf="{escape(leaf.name)}">'
+        f'<rect class="leaf" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}"/>'
+        f'<text class="b" x="{PAD}" y="15">{escape(leaf.name)}</text>'
+        f'<text class="f" x="{width - PAD}" y="15" text-anchor="end">'
+        f"{escape(leaf.note)}</text>{''.join(cells)}</svg>"
     )
 
 
-def spine_svg(spine: MapSpine, scale: MapScale = SMALL, per_row: int = 2) -> str:
-    """One spine as an SVG of its own, so that the page can flow spines into columns.
+def spine_svg(spine: MapSpine, scale: MapScale = SMALL) -> str:
+    """One spine: an SVG for each of its leaves, so that the page can flow leaves and spines into columns.
 
     Positions depend only on names and counts: the map keeps its shape while states change.
     """
-    x, y, row_height, width, drawn = 0, 0, 0, 0, []
-    for index, leaf in enumerate(spine.leaves):
-        leaf_width, leaf_height = _leaf_size(leaf, scale)
-        if index and index % per_row == 0:
-            x, y, row_height = 0, y + row_height + GAP * 2, 0
-        drawn.append(_leaf(leaf, x, y, scale))
-        x, row_height = x + leaf_width + GAP * 2, max(row_height, leaf_height)
-        width = max(width, x - GAP * 2)
-    height = y + row_height
     return (
-        f'<svg class="map-svg" role="group" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" aria-label="{escape(spine.name)}">{"".join(drawn)}</svg>'
+        f'<div class="leaves" role="group" aria-label="{escape(spine.name)}">'
+        f"{''.join(_leaf(leaf, scale) for leaf in spine.leaves)}</div>"
     )
 
 

@@ -50,6 +50,22 @@ class QueueForm(forms.Form):
         help_text=_("However far back it stands."),
     )
     backfill_order = forms.ChoiceField(label=_("Fill gaps with"), choices=Queue.BACKFILL_ORDERS)
+    min_runtime = SpanField(
+        label=_("Safe from preemption for"),
+        required=False,
+        help_text=_(
+            "After its start no job makes a job leave for so long. Such as 10m; empty: not at all."
+        ),
+    )
+    on_waste = forms.ChoiceField(
+        label=_("When GPUs stand idle"),
+        required=False,
+        choices=[
+            ("alert", _("tell the owner")),
+            ("lower", _("also lower the job's protection")),
+            ("stop", _("also stop the job")),
+        ],
+    )
     presets = forms.MultipleChoiceField(
         label=_("Presets that jobs may name"),
         required=False,
@@ -80,6 +96,8 @@ class QueueForm(forms.Form):
             "bookings": fields.bookings,
             "booking_after": span_text(fields.booking_after_seconds),
             "backfill_order": fields.backfill_order,
+            "min_runtime": span_text(fields.min_runtime_seconds or None),
+            "on_waste": fields.on_waste,
             "presets": list(fields.presets),
         }
 
@@ -89,6 +107,9 @@ class QueueForm(forms.Form):
         sent["flavors"] = read_words(sent["flavors"])
         for field, name in RENAMED.items():
             sent[name] = sent.pop(field)
+        sent["min_runtime_seconds"] = sent["min_runtime_seconds"] or 0
+        if not sent["on_waste"]:
+            del sent["on_waste"]
         if sent["booking_after_seconds"] is None:
             del sent["booking_after_seconds"]
         return sent
@@ -98,6 +119,7 @@ RENAMED = {
     "default_limit": "default_max_runtime_seconds",
     "longest_limit": "longest_max_runtime_seconds",
     "booking_after": "booking_after_seconds",
+    "min_runtime": "min_runtime_seconds",
 }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.functional import Promise
 from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
+from django_stubs_ext import StrOrPromise
 
 from queues.forms.fields import SpanField
 from queues.forms.texts import span_text
@@ -104,9 +104,9 @@ class RuleForm(forms.Form):
 class Parameter:
     """A threshold as people read it: the field's label and unit, and the phrase with its value."""
 
-    label: str | Promise
-    unit: str | Promise
-    phrase: str | Promise
+    label: StrOrPromise
+    unit: StrOrPromise
+    phrase: StrOrPromise
 
 
 def parameter_phrase(name: str, value: float) -> str:

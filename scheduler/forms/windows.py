@@ -63,6 +63,7 @@ class WhichNodes(forms.Form):
         label=_("Domains"),
         required=False,
         max_length=4000,
+        widget=forms.TextInput(attrs={"list": "domain-names", "autocomplete": "off"}),
         help_text=_("Such as leaf/leaf-02, spine/spine-00."),
     )
     names = forms.CharField(

@@ -6,6 +6,8 @@ Called by the topology door; pages draw the same facts as a map. Four queries, h
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from queues.models import Cluster
+from scheduler.models import Node
 from scheduler.selectors.node_facts import NodeFacts
 
 
@@ -66,3 +68,15 @@ def counts_of(facts: Iterable[NodeFacts]) -> Counts:
         nodes=len(nodes),
         nodes_out=sum(not node.is_in for node in nodes),
     )
+
+
+def domain_names(clusters: Iterable[Cluster]) -> list[str]:
+    """Every domain as people write it ("leaf/leaf-02"), by level and name; at most 1,000 of them."""
+    nodes = Node.objects.filter(cluster__in=clusters, gone_at__isnull=True)
+    found = {
+        f"{level}/{name}"
+        for domains in nodes.values_list("domains", flat=True)
+        for level, name in domains.items()
+        if name
+    }
+    return sorted(found)[:1000]

@@ -22,6 +22,7 @@ from queues.models import Cluster, Flavor
 from scheduler.forms.windows import OccurrenceForm, WindowForm, field_of
 from scheduler.maintenance.recurrence import Span
 from scheduler.models import MaintenanceWindow, OccurrenceState
+from scheduler.selectors.topology import domain_names
 from scheduler.selectors.windows import (
     recurrence_of,
     spans_of,
@@ -340,7 +341,8 @@ def edit_window(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
 def _form_page(
     request: HttpRequest, actor: Actor, form: WindowForm, row: MaintenanceWindow | None
 ) -> HttpResponse:
-    context = {"form": form, "window": row}
+    clusters = [row.cluster] if row else list(Cluster.objects.all())
+    context = {"form": form, "window": row, "domain_names": domain_names(clusters)}
     return render_page(request, actor, "scheduler/window_form.html", context, Frame("calendar"))
 
 

@@ -13,6 +13,7 @@ from controlplane.common.errors import ApplicationError
 from queues.models import Cluster
 from scheduler.forms.windows import DrainForm
 from scheduler.models import Drain
+from scheduler.selectors.topology import domain_names
 from scheduler.services.departures import outlook_answer
 from scheduler.services.drains import drain_nodes, preview_drain, read_drain
 from scheduler.views.calendar import departures_of, faults_of, place_errors
@@ -37,6 +38,7 @@ def drain_planner(request: HttpRequest, actor: Actor, cluster: str) -> HttpRespo
     context = {
         "cluster": found,
         "form": form,
+        "domain_names": domain_names([found]),
         "drains": list(rows.select_related("node").order_by("node__name")[:DRAINS_SHOWN]),
     }
     frame = Frame("nodes", topics=("windows",))

@@ -1,6 +1,6 @@
 """Plan: what the planner intends on an axis of time, what fits now, and who had to leave for whom."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext_lazy
+from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 from django.views.decorators.http import require_safe
 
-from controlplane.common.amounts import exact, moment
+from controlplane.common.amounts import NONE, duration, exact, moment
 from controlplane.common.looks import Look
 from controlplane.common.pages import seek_page
 from controlplane.common.svg import span_axis, span_bar
@@ -26,6 +26,7 @@ from scheduler.selectors.forecasts import accuracy_of
 from scheduler.selectors.gangs import LevelGang, level_gangs
 from scheduler.selectors.node_facts import node_facts
 from scheduler.selectors.outlook import Bar, outlook
+from scheduler.views.health import RULE_WORDS
 from tenants.access import Actor
 from tenants.views.shell import Frame, page, render_page
 
@@ -210,10 +211,61 @@ def _shown(answer: dict[str, Any], job: Job | None = None) -> dict[str, Any]:
         "own": job is not None and leaver.get("job") == job.pk,
         "at": _time(answer["ordered_at"]),
         "latest": _time(answer["latest_at"]),
-        "facts": [
-            (key.replace("_", " "), value) for key, value in sorted(answer["numbers"].items())
-        ],
+        "facts": _facts(answer["numbers"]),
     }
+
+
+def _facts(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The numbers that decided, at that moment: those of who leaves against those of who comes, then the others.
+
+    A side that the reader may not see is left open.
+    """
+    found = []
+    left = dict(numbers)
+    for key, label in SIDES.items():
+        leaves, comes = left.pop(f"victim_{key}", None), left.pop(f"preemptor_{key}", None)
+        if leaves is not None or comes is not None:
+            sides = {"leaves": _open(leaves), "comes": _open(comes)}
+            found.append((str(label), _("{leaves} against {comes}").format(**sides)))
+    for key, value in left.items():
+        if value is not None and key not in TOLD_ELSEWHERE:
+            found.append((str(FACTS.get(key, key.replace("_", " "))), _fact(key, value)))
+    return found
+
+
+def _open(value: Any) -> str:
+    return NONE if value is None else str(value)
+
+
+def _fact(key: str, value: Any) -> str:
+    if key.endswith("_seconds"):
+        return duration(value)
+    if key.endswith("_at"):
+        return moment(datetime.fromisoformat(value))
+    if key == "rule":
+        return str(RULE_WORDS.get(value, value))
+    return str(value)
+
+
+# Numbers of an eviction (scheduler.core.preemption.rules, services): of both sides, and of its own kind.
+SIDES: Mapping[str, Any] = {
+    "tenant": gettext_lazy("Tenant"),
+    "priority": gettext_lazy("Priority"),
+    "used_gpus": gettext_lazy("GPUs in use"),
+    "nominal_gpus": gettext_lazy("Nominal quota"),
+}
+TOLD_ELSEWHERE = ("window", "victim_gpus")
+FACTS: Mapping[str, Any] = {
+    "flavor": gettext_lazy("Flavor"),
+    "ran_seconds": gettext_lazy("Had run"),
+    "starts_at": gettext_lazy("Window starts"),
+    "node": gettext_lazy("Node"),
+    "rule": gettext_lazy("Health rule"),
+    "xid": gettext_lazy("XID"),
+    "from_replicas": gettext_lazy("Replicas before"),
+    "to_replicas": gettext_lazy("Replicas after"),
+    "gain_seconds": gettext_lazy("Gains"),
+}
 
 
 def _time(text: str | None) -> datetime | None:

@@ -68,6 +68,8 @@
     setTimeout(() => toast.remove(), 6000);
   }
   document.addEventListener("muster:say", (event) => say(event.detail.text ?? event.detail.value, event.detail.kind));
+  /* What somebody asked for and the server did not hear is told; what the page fetches by itself shows in its badge. */
+  document.addEventListener("htmx:sendError", (event) => event.detail.elt.matches("[data-live-poll]") || say(document.body.dataset.down, "node_failure"));
   document.addEventListener("htmx:responseError", (event) => event.detail.xhr.getResponseHeader("HX-Trigger") || say(`${event.detail.xhr.status} ${event.detail.xhr.statusText}`, "failed"));
 
   /* What the reader has opened, and where the focus is, survives a panel that is fetched anew. */

@@ -184,6 +184,8 @@ def test_platform_admin_gives_presets_to_a_queue_and_a_tenant_admin_keeps_them(s
         "bookings": "1",
         "booking_after": "12h",
         "backfill_order": "shortest_limit",
+        "min_runtime": "5m",
+        "on_waste": "lower",
     }
     path = "/tenants/research/queues/train/"
     assert "infiniband" in sign_in("admin").get(path).content.decode()
@@ -195,3 +197,4 @@ def test_platform_admin_gives_presets_to_a_queue_and_a_tenant_admin_keeps_them(s
     assert answer.status_code == 302
     queue.refresh_from_db()
     assert (queue.bookings, queue.presets.count()) == (2, 1)
+    assert (queue.min_runtime_seconds, queue.on_waste) == (300, "lower")

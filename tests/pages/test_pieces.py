@@ -208,7 +208,7 @@ def test_every_event_of_a_job_or_node_has_words():
 def test_tile_lights_as_many_squares_as_gpus_are_in_use(gpus, used, lit):
     node = svg.MapNode("gpu-1", "used", used, gpus, "gpu-1", "/", "1")
     drawn = svg.spine_svg(svg.MapSpine("s", [svg.MapLeaf("l", [node])]), svg.LARGE)
-    step = int(re.search(r'class="n used u(\d)"', drawn)[1])
+    step = int(re.findall(r'class="n used u(\d)"', drawn)[0])
     squares = [int(k) for k in re.findall(r'class="q k(\d)"', drawn)]
     assert len(squares) == gpus
     assert sum(step >= k for k in squares) == lit

@@ -215,3 +215,28 @@ def test_the_axis_is_as_short_as_most_of_what_is_ahead_allows(ends_minutes, hour
     ]
     endless = Bar("running", "j", "j", "demo", 1, 8, now, None)
     assert fitting_hours([*bars, endless], now, (1, 6)) == hours
+
+
+def test_eviction_tells_the_numbers_of_both_sides_as_far_as_the_reader_sees_them(scene, sign_in):
+    attempt = Attempt.objects.get(job=scene.jobs["segment-anything"], ended_at__isnull=True)
+    order_eviction(
+        attempt,
+        rule="fair_share",
+        message="research has had less than its share",
+        ordered_by="window 1@20261129T205000Z",
+        now=scene.now,
+        preemptor=scene.jobs["pretrain-70b-ctx32k"],
+        numbers={
+            "flavor": "h100",
+            "victim_priority": 500,
+            "preemptor_priority": 900,
+            "ran_seconds": 5_400,
+        },
+    )
+    path = f"/jobs/{attempt.job_id}/evictions/"
+    text = sign_in("ines").get(path).content.decode()
+    assert "<dt>Priority</dt><dd>500 against 900</dd>" in text
+    assert "<dt>Had run</dt><dd>1 h 30</dd>" in text
+    assert "by window 1<" in text
+    own = sign_in("mei").get(path).content.decode()
+    assert "<dt>Priority</dt><dd>500 against –</dd>" in own

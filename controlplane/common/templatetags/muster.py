@@ -242,6 +242,13 @@ def start_window(p50: datetime | None, p90: datetime | None = None) -> SafeStrin
 
 
 @register.filter
+def who(actor: str) -> str:
+    """Who did something: a person or process by name; a window without the time that tells its occurrences apart."""
+    name, _mark, _time_of_it = actor.partition("@")
+    return name
+
+
+@register.filter
 def short_id(public_id: str) -> str:
     """The last six characters of an id: enough to tell rows apart."""
     return public_id[-6:].lower()
