@@ -16,6 +16,7 @@ from django.db import connection
 
 from controlplane.celery import app
 from queues.models import Attempt, Job, Placement
+from scheduler.loop.cycle import ClusterLoop
 from scheduler.loop.pulse import Pulse
 from scheduler.models import ClusterState, Lease, Seat
 from scheduler.tasks import nudge_clusters
@@ -180,3 +181,23 @@ def test_worker_killed_at_work_is_replaced_and_every_job_is_placed_once(world: W
 
 def test_pacemaker_is_part_of_the_worker() -> None:
     assert "scheduler.pacemaker:Pacemaker" in app.steps["worker"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "started", "more", "rest"),
+    [
+        (0.0, False, False, 0.0),  # nothing was planned: listen on
+        (0.02, False, False, 0.15),  # of a burst one reading is enough
+        (0.02, True, False, 0.0),  # what has started is seen to at once
+        (0.4, True, False, 0.4),  # planning takes half a core at most
+        (5.0, False, False, 1.0),
+        (5.0, False, True, 0.0),  # starts were left
+    ],
+)
+def test_rest_after_a_cycle(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, started: bool, more: bool, rest: float
+) -> None:
+    loop = ClusterLoop(1, "demo", "worker")
+    monkeypatch.setattr(ClusterLoop, "has_started", started)
+    monkeypatch.setattr(ClusterLoop, "wants_more", more)
+    assert Pulse(_loops={1: loop})._rest(seconds) == rest
