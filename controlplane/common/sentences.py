@@ -47,6 +47,7 @@ EVENT_WORDS: Mapping[str, Promise] = {
     "node.changed": _("Kubernetes changed the node"),
     "node.gone": _("The node is gone from Kubernetes"),
     "node.label_wanted": _("Its label {key} is to be {value}"),
+    "node.label_unwanted": _("Its label {key} is to go"),
     "node.drained": _("Is to be emptied"),
     "node.returned": _("A person says that it is well again"),
     "gpu.overridden": _("A person has spoken about a GPU"),
@@ -118,6 +119,8 @@ def _event_words(kind: str, numbers: Mapping[str, Any]) -> str:
         return _now("Waits. {kind}: {words}").format(kind=look.kind, words=look.word)
     if kind == "job.changed" and (changes := _changes(numbers)):
         return _now("Changed: {changes}").format(changes=changes)
+    if kind == "node.label_wanted" and numbers.get("value") is None:
+        kind = "node.label_unwanted"
     named = {
         key: ENDINGS[value].word if key in ("cause", "ended_by") and value in ENDINGS else value
         for key, value in numbers.items()

@@ -135,7 +135,7 @@ def node_classes(css: str, used: int, gpus: int) -> str:
     return f"n {css} u{eighths}"
 
 
-CELL, GAP, PER_ROW, PAD, HEAD = 20, 4, 8, 10, 22
+CELL, GAP, PER_ROW, PAD = 20, 4, 8, 10
 # Where there is room a node is a tile: its name over a square for each GPU, in two rows.
 TILE, SQUARE, SQUARES, SQUARES_TOP = (46, 36), (9, 7), 8, 16
 
@@ -209,40 +209,46 @@ def _node(node: MapNode, x: int, y: int, tab: int, scale: MapScale) -> str:
 def _leaf_size(leaf: MapLeaf, scale: MapScale) -> tuple[int, int]:
     rows = max(1, -(-len(leaf.nodes) // PER_ROW))
     width = PAD * 2 + PER_ROW * scale.width + (PER_ROW - 1) * GAP
-    return width, HEAD + rows * (scale.height + GAP) - GAP + PAD
+    return width, PAD * 2 + rows * (scale.height + GAP) - GAP
 
 
-def _leaf(leaf: MapLeaf, scale: MapScale) -> str:
+def _leaf(leaf: MapLeaf, spine: str, scale: MapScale) -> str:
+    """Name and note stand over the drawing: they keep their size where it shrinks, and are told anew alone."""
     width, height = _leaf_size(leaf, scale)
     cells = [
         _node(
             n,
             PAD + i % PER_ROW * (scale.width + GAP),
-            HEAD + i // PER_ROW * (scale.height + GAP),
+            PAD + i // PER_ROW * (scale.height + GAP),
             0 if i == 0 else -1,
             scale,
         )
         for i, n in enumerate(leaf.nodes)
     ]
+    name = escape(leaf.name)
     return (
+        f'<figure class="leaf-box"><figcaption><b>{name}</b>'
+        f'<span id="{note_id(spine, leaf.name)}">{escape(leaf.note)}</span></figcaption>'
         f'<svg class="map-svg" role="group" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" aria-label="{escape(leaf.name)}" '
-        f'data-leaf="{escape(leaf.name)}">'
-        f'<rect class="leaf" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}"/>'
-        f'<text class="b" x="{PAD}" y="15">{escape(leaf.name)}</text>'
-        f'<text class="f" x="{width - PAD}" y="15" text-anchor="end">'
-        f"{escape(leaf.note)}</text>{''.join(cells)}</svg>"
+        f'viewBox="0 0 {width} {height}" aria-label="{name}">{"".join(cells)}</svg></figure>'
     )
 
 
+def note_id(spine: str, leaf: str = "") -> str:
+    """The id of the note beside the name of a spine, or of a leaf in it."""
+    path = f"{spine}/{leaf}"
+    return "note-" + "".join(c if c.isascii() and c.isalnum() else "-" for c in path)
+
+
 def spine_svg(spine: MapSpine, scale: MapScale = SMALL) -> str:
-    """One spine: an SVG for each of its leaves, so that the page can flow leaves and spines into columns.
+    """One spine: a drawing for each of its leaves, so that the page can flow leaves and spines into columns.
 
     Positions depend only on names and counts: the map keeps its shape while states change.
     """
+    css = "leaves tiles" if scale.tiles else "leaves"
     return (
-        f'<div class="leaves" role="group" aria-label="{escape(spine.name)}">'
-        f"{''.join(_leaf(leaf, scale) for leaf in spine.leaves)}</div>"
+        f'<div class="{css}" role="group" aria-label="{escape(spine.name)}">'
+        f"{''.join(_leaf(leaf, spine.name, scale) for leaf in spine.leaves)}</div>"
     )
 
 

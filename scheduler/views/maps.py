@@ -24,6 +24,7 @@ from controlplane.common.svg import (
     MapNode,
     MapSpine,
     node_classes,
+    note_id,
     spine_svg,
 )
 from queues.models import Cluster, ClusterMode
@@ -52,7 +53,10 @@ def first_map(request: HttpRequest, actor: Actor) -> HttpResponse:
 @require_safe
 @page
 def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpResponse:
-    """One cluster's map; names of jobs are fetched for the node under the pointer alone."""
+    """One cluster's map; names of jobs are fetched for the node under the pointer alone.
+
+    Nodes are patched one by one (docs/live.md); the numbers beside them are what htmx asks for.
+    """
     found = cluster_of(cluster)
     facts = node_facts(found)
     levels = list(found.levels.order_by("position").values_list("name", flat=True))
@@ -60,18 +64,27 @@ def cluster_map(request: HttpRequest, actor: Actor, cluster: str) -> HttpRespons
         return _zoom(request, actor, found, zoomed(actor, found, facts, levels, wanted))
     spines = _spines(facts, levels)
     scale = LARGE if len(facts) <= MOST_TILES else SMALL
-    context = {
+    notes = [(note_id(s.name), s.note) for s in spines]
+    notes += [(note_id(s.name, leaf.name), leaf.note) for s in spines for leaf in s.leaves]
+    counts = {"notes": notes, "sums": flavor_sums(facts), "said": _said(facts)}
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "scheduler/_map_counts.html", counts)
+    context = counts | {
         "cluster": found,
         "clusters": list(Cluster.objects.order_by("name").values_list("name", flat=True)),
         "spines": [
-            {"name": s.name, "note": s.note, "svg": mark_safe(spine_svg(s, scale))} for s in spines
+            {
+                "name": s.name,
+                "note": s.note,
+                "note_id": note_id(s.name),
+                "svg": mark_safe(spine_svg(s, scale)),
+            }
+            for s in spines
         ],
         "levels": levels,
         "tiles": scale.tiles,
-        "sums": flavor_sums(facts),
         "modes": ClusterMode.choices,
         "may_edit": may(actor, Right.EDIT_CATALOGUE),
-        "said": _said(facts),
     }
     topics = (f"map:{found.name}",)
     return render_page(request, actor, "scheduler/map.html", context, Frame("map", topics=topics))

@@ -1,5 +1,7 @@
 """What tenant admins and platform admins do on pages: quota, queues, members, tenants, accounts, clusters."""
 
+import re
+
 import pytest
 
 from queues.models import Cluster, Queue, Quota, QuotaRequest
@@ -264,3 +266,14 @@ def test_refused_secret_is_not_shown_again(scene, sign_in):
     assert "not a name!" in answer.content.decode()
     assert "hunter2" not in answer.content.decode()
     assert not Secret.objects.filter(name="not a name!").exists()
+
+
+def test_map_tells_its_numbers_anew_without_being_drawn_anew(scene, sign_in):
+    client = sign_in("ravi")
+    page = client.get("/map/demo/").content.decode()
+    part = client.get("/map/demo/", headers={"HX-Request": "true"}).content.decode()
+    assert "<svg" in page
+    told = re.findall(r'<span id="([^"]+)" hx-swap-oob="innerHTML">([^<]*)</span>', part)
+    assert len(told) == 1 + 3 + 5, "the cluster, its spines and its leaves"
+    for where, text in told:
+        assert re.search(rf'id="{re.escape(where)}">{re.escape(text)}<', page)
