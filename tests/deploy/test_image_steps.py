@@ -73,8 +73,8 @@ class Image:
                 self._copy(*rest.split())
             elif word == "RUN":
                 # Compiling one room shows the command as well as all of them would.
-                told = rest.replace("compileall -q /opt/muster", "compileall -q /opt/muster/queues")
-                self.run(["sh", "-euc", self.at(told)], environment)
+                fewer = rest.replace("compileall -q /opt/muster", "compileall -q /opt/muster/queues")
+                self.run(["sh", "-euc", self.at(fewer)], environment)
 
     def _copy(self, *words: str) -> None:
         *sources, target = words
