@@ -47,7 +47,7 @@ tests-rest:
 
 bench: setup-dev  ## benchmarks, one JSON object a line
 	@$(PY) -m benchmarks
-chaos: setup-dev  ## long fault runs, seeded (SEED; RUNS=504 in virtual time, CRASHES=20 that kill real processes)
+chaos: setup-dev  ## long fault runs, seeded (SEED; RUNS=504 and HEALTH_RUNS=108 in virtual time, CRASHES=20 that kill real processes)
 	CHAOS_SEED=$(SEED) CHAOS_RUNS=$(or $(RUNS),504) CHAOS_HEALTH_RUNS=$(or $(HEALTH_RUNS),108) \
 		.venv/bin/pytest -q -rP -n 2 --dist load tests/chaos
 	AGREEMENT_CASES=500 .venv/bin/pytest -q -rP tests/scheduler/test_agreement.py
