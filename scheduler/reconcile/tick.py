@@ -37,6 +37,7 @@ from scheduler.reconcile.orders import LaunchOrder, launch_orders
 from scheduler.reconcile.outcomes import take_results
 from scheduler.reconcile.placements import take_pods
 from scheduler.reconcile.results import Result
+from scheduler.reconcile.saves import SaveReader
 from scheduler.reconcile.steps import Settled, release_after_reboot, settle
 from scheduler.reconcile.strangers import Strangers
 from scheduler.reconcile.view import AttemptKey, Changes
@@ -143,6 +144,7 @@ class Ticker:
     _results: list[Result] = field(default_factory=list)
     _events: list[NodeEvent] = field(default_factory=list)
     _full_pass_at: datetime | None = None
+    _saves: SaveReader = field(default_factory=SaveReader)
     _caught_up: bool = False
     _standing: Standing | None = None
     _written: tuple[str, datetime | None] | None = None
@@ -252,6 +254,7 @@ class Ticker:
         actions: list[Action | LaunchOrder] = [*self._take_nodes(changes, now)]
         self._keys.update(dict.fromkeys(k for k in changes.pods.values() if k is not None))
         actions += self._take_attempts(now, busy)
+        self._saves.take(books, changes.pods, now)
         actions += self._take_strangers(changes, now)
         actions += self._take_burn_ins(now)
         books.foreign.count_use(books.nodes, now)

@@ -25,7 +25,11 @@ def drawn(*happenings: Happening) -> dict[str, list[tuple[int, str, int, str, in
     now = datetime(2027, 3, 30, 10, 30, tzinfo=UTC)
     with timezone.override(BERLIN):
         columns = columns_of(date(2027, 3, 31), happenings, now)
-    assert [(c.today, c.chosen) for c in columns[:3]] == [(False,) * 2, (True, False), (False, True)]
+    assert [(c.today, c.chosen) for c in columns[:3]] == [
+        (False,) * 2,
+        (True, False),
+        (False, True),
+    ]
     assert columns[1].now == round(12.5 * HOUR)
     return {
         f"{c.date:%a}": [(b.what.pk, b.x, b.y, b.width, b.height, b.begins) for b in c.boxes]
