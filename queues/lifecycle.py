@@ -98,6 +98,7 @@ class RestartBudget:
     infrastructure_faults: attempts that ended so within the last 24 h, the one that ends now not counted.
     refused: Kubernetes said no to this one; that backs off as faults do, but never ends the job.
     cause_removed: what was at fault is out already, so that the first restart need not wait.
+    elsewhere: a start that failed by taking too long, which is nobody's fault that is known.
     """
 
     max_restarts: int = 0
@@ -106,6 +107,7 @@ class RestartBudget:
     infrastructure_faults: int = 0
     refused: bool = False
     cause_removed: bool = False
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ class AfterAttempt:
 
 def after_attempt(ended_by: EndedBy, budget: RestartBudget) -> AfterAttempt:
     """What follows an attempt that ended so (DESIGN section 4). Every end is covered; see docs/lifecycle.md."""
+    if ended_by is EndedBy.START_FAILED and budget.elsewhere:
+        return _after_fault(budget)
     if ended_by in _FINAL:
         return _finished(_FINAL[ended_by])
     if ended_by in OWN_ENDS:
@@ -127,13 +131,7 @@ def after_attempt(ended_by: EndedBy, budget: RestartBudget) -> AfterAttempt:
             return AfterAttempt(Phase.PENDING, uses_restart=True)
         return _finished(Outcome.FAILED)
     if ended_by in INFRASTRUCTURE_ENDS:
-        if budget.infrastructure_faults >= INFRASTRUCTURE_BUDGET and not budget.refused:
-            return _finished(Outcome.NODE_FAILURE)
-        if budget.cause_removed and not budget.infrastructure_faults:
-            return AfterAttempt(Phase.PENDING)
-        return AfterAttempt(
-            Phase.PENDING, backoff_seconds=backoff_seconds(budget.infrastructure_faults + 1)
-        )
+        return _after_fault(budget)
     if ended_by is EndedBy.PREEMPTED and budget.on_preemption == "stop":
         return _finished(Outcome.PREEMPTED)
     return AfterAttempt(Phase.PENDING)
@@ -142,6 +140,16 @@ def after_attempt(ended_by: EndedBy, budget: RestartBudget) -> AfterAttempt:
 def backoff_seconds(fault: int) -> int:
     """The pause after the n-th infrastructure fault (from 1): 10 s, doubling, at most 10 min."""
     return min(FIRST_BACKOFF_SECONDS << min(fault - 1, 16), LONGEST_BACKOFF_SECONDS)
+
+
+def _after_fault(budget: RestartBudget) -> AfterAttempt:
+    if budget.infrastructure_faults >= INFRASTRUCTURE_BUDGET and not budget.refused:
+        return _finished(Outcome.NODE_FAILURE)
+    if budget.cause_removed and not budget.infrastructure_faults:
+        return AfterAttempt(Phase.PENDING)
+    return AfterAttempt(
+        Phase.PENDING, backoff_seconds=backoff_seconds(budget.infrastructure_faults + 1)
+    )
 
 
 def _finished(outcome: Outcome) -> AfterAttempt:

@@ -9,6 +9,7 @@ statement of the outermost block. There one lock makes numbers rise in commit or
 only one who draws numbers, and it is let go by the commit.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -81,27 +82,46 @@ def record(*events: NewEvent) -> None:
 
 def _append(events: list[NewEvent]) -> None:
     """Insert under the log's lock and tell those who listen. SQLite has one writer and needs no lock."""
-    rows = [
-        Event(
-            at=e.at,
-            kind=e.kind,
-            tenant=e.tenant,
-            job=e.job,
-            cluster=e.cluster,
-            node=e.node,
-            actor=e.actor,
-            message=e.message,
-            numbers=e.numbers,
-        )
-        for e in events
+    if connection.vendor != "postgresql":
+        rows = [Event(**{name: getattr(e, name) for name in _COLUMNS}) for e in events]
+        Event.objects.bulk_create(rows, batch_size=500)
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOG_LOCK])
+        cursor.execute(_INSERT, _arrays(events))
+        cursor.execute("SELECT pg_notify(%s, '')", [LOG_CHANNEL])
+
+
+# A burst writes tens of thousands of events: as arrays in one statement each costs a fraction of a model object, and
+# the lock is held that much shorter. Column and its type.
+_COLUMNS = {
+    "at": "timestamptz",
+    "kind": "text",
+    "tenant": "text",
+    "job": "text",
+    "cluster": "text",
+    "node": "text",
+    "actor": "text",
+    "message": "text",
+    "numbers": "jsonb",
+}
+_NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
+# Names are those above; every value is a parameter. Numbers are drawn in the order of the list.
+_INSERT = (
+    f'INSERT INTO "{Event._meta.db_table}" ({_NAMES}) SELECT {_NAMES} FROM unnest('
+    + ", ".join(f"%s::{kind}[]" for kind in _COLUMNS.values())
+    + f") WITH ORDINALITY AS new ({_NAMES}, place) ORDER BY place"
+)
+
+
+def _arrays(events: list[NewEvent]) -> list[list[Any]]:
+    texts = [name for name, kind in _COLUMNS.items() if kind == "text"]
+    return [
+        [e.at for e in events],
+        # Choices and lazy translations are texts of other types, which one array does not mix.
+        *([str(getattr(e, name)) for e in events] for name in texts),
+        [json.dumps(e.numbers) for e in events],
     ]
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOG_LOCK])
-    Event.objects.bulk_create(rows, batch_size=500)
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, '')", [LOG_CHANNEL])
 
 
 def latest_seq() -> int:

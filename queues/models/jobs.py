@@ -206,6 +206,8 @@ class Attempt(models.Model):
     refused = models.BooleanField(default=False)
     # The node that was at fault takes no pods any more: the first restart need not wait.
     cause_removed = models.BooleanField(default=False, db_default=False)
+    # Its start took too long and nobody knows why: the job is tried elsewhere, as after a fault of the infrastructure.
+    elsewhere = models.BooleanField(default=False, db_default=False)
     unknown_since = models.DateTimeField(null=True, blank=True)
     # What the job itself reported (`attempts/me/checkpoint/`, or an annotation of its pods): the last save.
     last_checkpoint_at = models.DateTimeField(null=True, blank=True)

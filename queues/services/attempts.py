@@ -7,24 +7,17 @@ together are put in an order; what decides are the conditional updates and the u
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from django.db.models import F, Sum
+from django.db.models import F
 from django.utils.crypto import salted_hmac
 
 from controlplane.common import log
 from controlplane.common.errors import ConflictError
-from queues.checkpoints import Saves
-from queues.lifecycle import (
-    INFRASTRUCTURE_ENDS,
-    INFRASTRUCTURE_WINDOW_SECONDS,
-    AfterAttempt,
-    EndedBy,
-    Phase,
-    RestartBudget,
-    after_attempt,
-)
+from queues.lifecycle import EndedBy, Phase
 from queues.models import Attempt, Cluster, Flavor, Job
+from queues.services.ends import Ending, StopOrder, end_attempts, stop_attempts
+from queues.services.ends import saves_of as saves_of
 from queues.services.lifecycle import record_job_event, transition_job, transition_jobs
 
 SCHEDULER = "scheduler"
@@ -166,39 +159,9 @@ def stop_attempt(  # noqa: PLR0913  one door for every stop
     A stop that is already under way keeps its cause, except that a cancel wins over one after which the job
     would run again. Raises ConflictError when the attempt has ended. `refused`: Kubernetes said no to the pods.
     """
-    with log.writing():
-        job = _locked_job(attempt)
-        _reread(attempt)
-        if attempt.stop_cause and not _cancel_wins(job, attempt, cause, now):
-            return attempt
-        if job.phase != Phase.STOPPING:
-            transition_job(job, Phase.STOPPING, actor=actor, now=now, message=message)
-        attempt.stop_cause = cause
-        attempt.stop_requested_at = attempt.stop_requested_at or now
-        attempt.stop_grace_seconds = grace_seconds
-        attempt.message = message
-        attempt.refused = refused
-        attempt.save(
-            update_fields=[
-                "stop_cause",
-                "stop_requested_at",
-                "stop_grace_seconds",
-                "message",
-                "refused",
-            ]
-        )
-        record_job_event(
-            job,
-            "attempt.stopping",
-            actor=actor,
-            now=now,
-            message=message,
-            numbers={
-                "attempt": attempt.number,
-                "cause": cause.value,
-                "grace_seconds": grace_seconds,
-            },
-        )
+    order = StopOrder(attempt, cause, grace_seconds, message, refused=refused)
+    if not stop_attempts([order], actor=actor, now=now):
+        raise _has_ended(attempt)
     return attempt
 
 
@@ -215,21 +178,16 @@ def end_attempt(
     Raises ConflictError when the attempt has ended before. A cancel that came in meanwhile wins over an end
     after which the job would run again.
     """
-    with log.writing():
-        job = _locked_job(attempt)
-        _reread(attempt)
-        if ended_by is EndedBy.FAILED and attempt.stop_cause == EndedBy.NODE_FAILURE:
-            # Found to be the hardware's fault meanwhile (`services.blame`).
-            ended_by, message = EndedBy.NODE_FAILURE, attempt.message
-        follows = _what_follows(
-            job, ended_by, now, refused=attempt.refused, cause_removed=attempt.cause_removed
-        )
-        if attempt.stop_cause == EndedBy.CANCELLED and follows.phase is Phase.PENDING:
-            ended_by, message = EndedBy.CANCELLED, attempt.message
-            follows = _what_follows(job, ended_by, now)
-        _close(job, attempt, ended_by, message, now)
-        _move_on(job, follows, message, exit_code, now, refused=attempt.refused)
-    return job
+    jobs = end_attempts([Ending(attempt, ended_by, message, exit_code)], now=now)
+    if not jobs:
+        raise _has_ended(attempt)
+    return jobs[0]
+
+
+def _has_ended(attempt: Attempt) -> ConflictError:
+    return ConflictError(
+        f"attempt {attempt.number} of {attempt.job_id} has ended", code="attempt_ended"
+    )
 
 
 def _locked_job(attempt: Attempt) -> Job:
@@ -238,126 +196,4 @@ def _locked_job(attempt: Attempt) -> Job:
         Job.objects.select_for_update(of=("self",))
         .select_related("tenant", "queue__cluster")
         .get(pk=attempt.job_id)
-    )
-
-
-def _reread(attempt: Attempt) -> None:
-    attempt.refresh_from_db(
-        fields=[
-            "ended_at",
-            "stop_cause",
-            "stop_requested_at",
-            "started_at",
-            "last_checkpoint_at",
-            "message",
-            "refused",
-            "cause_removed",
-        ]
-    )
-    if attempt.ended_at is not None:
-        raise ConflictError(
-            f"attempt {attempt.number} of {attempt.job_id} has ended", code="attempt_ended"
-        )
-
-
-def _cancel_wins(job: Job, attempt: Attempt, cause: EndedBy, now: datetime) -> bool:
-    if cause is not EndedBy.CANCELLED:
-        return False
-    follows = _what_follows(job, EndedBy(attempt.stop_cause), now, refused=attempt.refused)
-    return follows.phase is Phase.PENDING
-
-
-def _what_follows(
-    job: Job,
-    ended_by: EndedBy,
-    now: datetime,
-    *,
-    refused: bool = False,
-    cause_removed: bool = False,
-) -> AfterAttempt:
-    since = now - timedelta(seconds=INFRASTRUCTURE_WINDOW_SECONDS)
-    faults = 0
-    if ended_by in INFRASTRUCTURE_ENDS:
-        ended = job.attempts.filter(ended_by__in=INFRASTRUCTURE_ENDS, ended_at__gt=since)
-        faults = ended.filter(refused=refused).count()
-    budget = RestartBudget(
-        max_restarts=job.max_restarts,
-        restarts_used=job.restarts_used,
-        on_preemption=job.on_preemption,
-        infrastructure_faults=faults,
-        refused=refused,
-        cause_removed=cause_removed,
-    )
-    return after_attempt(ended_by, budget)
-
-
-def _close(job: Job, attempt: Attempt, ended_by: EndedBy, message: str, now: datetime) -> None:
-    lost = _lost_gpu_seconds(job, attempt, ended_by, now)
-    closed = Attempt.objects.filter(pk=attempt.pk, ended_at__isnull=True).update(
-        ended_at=now, ended_by=ended_by, message=message, lost_gpu_seconds=lost, unknown_since=None
-    )
-    if not closed:
-        raise ConflictError(
-            f"attempt {attempt.number} of {attempt.job_id} has ended", code="attempt_ended"
-        )
-    attempt.ended_at, attempt.ended_by, attempt.message = now, ended_by, message
-    attempt.lost_gpu_seconds = lost
-    record_job_event(
-        job,
-        "attempt.ended",
-        actor=CLUSTER,
-        now=now,
-        message=message,
-        numbers={"attempt": attempt.number, "ended_by": ended_by.value, "lost_gpu_seconds": lost},
-    )
-
-
-def _lost_gpu_seconds(job: Job, attempt: Attempt, ended_by: EndedBy, now: datetime) -> int:
-    """GPU seconds of work that nobody has: since the last checkpoint, reported or promised by the interval.
-
-    Nothing is lost by success, nor by a start that never ran.
-    """
-    if ended_by is EndedBy.SUCCEEDED or attempt.started_at is None:
-        return 0
-    seconds = int(saves_of(attempt, job).lost_seconds(now))
-    gpus = attempt.placements.aggregate(total=Sum("gpus"))["total"] or 0
-    return seconds * int(gpus)
-
-
-def saves_of(attempt: Attempt, job: Job) -> Saves:
-    """What is known of the attempt's checkpoints."""
-    return Saves(
-        started_at=attempt.started_at,
-        reported_at=attempt.last_checkpoint_at,
-        interval_seconds=job.checkpoint_interval_seconds,
-        grace_seconds=job.checkpoint_grace_seconds or 0,
-    )
-
-
-def _move_on(
-    job: Job,
-    follows: AfterAttempt,
-    message: str,
-    exit_code: int | None,
-    now: datetime,
-    *,
-    refused: bool = False,
-) -> None:
-    if job.phase != Phase.STOPPING:
-        transition_job(job, Phase.STOPPING, actor=CLUSTER, now=now, message=message)
-    if follows.uses_restart:
-        job.restarts_used += 1
-        Job.objects.filter(pk=job.pk).update(restarts_used=job.restarts_used)
-    transition_job(
-        job,
-        follows.phase,
-        actor=CLUSTER,
-        now=now,
-        outcome=follows.outcome.value if follows.outcome else "",
-        message=message,
-        exit_code=exit_code,
-        backoff_until=now + timedelta(seconds=follows.backoff_seconds)
-        if follows.backoff_seconds
-        else None,
-        refused=refused and follows.phase is Phase.PENDING,
     )

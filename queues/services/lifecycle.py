@@ -1,7 +1,7 @@
 """The one writer of a job's phase. Called by every service, here or in `scheduler`, that moves a job on."""
 
-from collections import deque
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -24,6 +24,7 @@ class _With:
     exit_code: int | None = None
     backoff_until: datetime | None = None
     refused: bool = False
+    since: datetime | None = None
 
 
 def transition_job(  # noqa: PLR0913  one door for every move
@@ -53,33 +54,80 @@ def transition_job(  # noqa: PLR0913  one door for every move
     return job
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A job and the phase that it is to go to; the rest as for `transition_job`.
+
+    since: when it began to run, where that is noticed late.
+    """
+
+    job: Job
+    to: Phase
+    outcome: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    backoff_until: datetime | None = None
+    refused: bool = False
+    since: datetime | None = None
+
+    @property
+    def what(self) -> _With:
+        """All of it that is written."""
+        return _With(
+            outcome=self.outcome,
+            message=self.message,
+            exit_code=self.exit_code,
+            backoff_until=self.backoff_until,
+            refused=self.refused,
+            since=self.since,
+        )
+
+
 def transition_jobs(jobs: Sequence[Job], to: Phase, *, actor: str, now: datetime) -> None:
-    """Move many jobs that are in one phase by one conditional UPDATE; not to `finished`.
+    """Move many jobs to one phase: `move_jobs` with nothing to say of any of them."""
+    move_jobs([Move(job, to) for job in jobs], actor=actor, now=now)
+
+
+def move_jobs(moves: Sequence[Move], *, actor: str, now: datetime) -> None:
+    """Move many jobs, by one conditional UPDATE for all that go alike.
 
     Raises ConflictError, all or nothing inside the caller's transaction, as `transition_job` does for one.
     """
-    if not jobs:
-        return
-    before = Phase(jobs[0].phase)
-    if (
-        to is Phase.FINISHED
-        or any(job.phase != before for job in jobs)
-        or not may_follow(before, to)
-    ):
-        raise ConflictError(f"these jobs cannot become {to.value} together", code="wrong_phase")
-    changes = _changes(to, now, _With())
+    alike: dict[tuple[Phase, Phase, _With], list[Job]] = defaultdict(list)
+    for move in moves:
+        alike[Phase(move.job.phase), move.to, move.what].append(move.job)
     with log.writing():
-        ids = [job.pk for job in jobs]
-        changed = Job.objects.filter(pk__in=ids, phase=before).update(
-            version=F("version") + 1, **changes
+        for (before, to, what), jobs in alike.items():
+            _move_together(jobs, before, to, actor=actor, now=now, changes=_changes(to, now, what))
+        finished = [move.job for move in moves if move.to is Phase.FINISHED]
+        for job in _with_lost_dependents(finished):
+            _cancel_dependents(job, now)
+
+
+def _move_together(
+    jobs: Sequence[Job],
+    before: Phase,
+    to: Phase,
+    *,
+    actor: str,
+    now: datetime,
+    changes: dict[str, Any],
+) -> None:
+    if not may_follow(before, to):
+        raise ConflictError(
+            f"jobs that are {before.value} cannot become {to.value}", code="wrong_phase"
         )
-        if changed != len(ids):
-            raise ConflictError("one of the jobs was moved by somebody else", code="phase_changed")
-        for job in jobs:
-            job.version += 1
-            for column, value in changes.items():
-                setattr(job, column, value)
-            _record_phase(job, before, actor=actor, now=now)
+    ids = [job.pk for job in jobs]
+    changed = Job.objects.filter(pk__in=ids, phase=before).update(
+        version=F("version") + 1, **changes
+    )
+    if changed != len(ids):
+        raise ConflictError("one of the jobs was moved by somebody else", code="phase_changed")
+    for job in jobs:
+        job.version += 1
+        for column, value in changes.items():
+            setattr(job, column, value)
+        _record_phase(job, before, actor=actor, now=now)
 
 
 def _changes(to: Phase, now: datetime, what: _With) -> dict[str, Any]:
@@ -102,7 +150,7 @@ def _changes(to: Phase, now: datetime, what: _With) -> dict[str, Any]:
     changes |= {"reason_code": "", "reason_since": None, "class_key": ""}
     if to is Phase.FINISHED:
         return changes | {"outcome": what.outcome, "finished_at": now}
-    return changes | ({"started_at": now} if to is Phase.RUNNING else {})
+    return changes | ({"started_at": what.since or now} if to is Phase.RUNNING else {})
 
 
 def _move(job: Job, to: Phase, *, actor: str, now: datetime, changes: dict[str, Any]) -> None:
@@ -158,6 +206,34 @@ def record_job_event(
     )
 
 
+def locked_jobs(job_ids: Collection[str]) -> list[Job]:
+    """The jobs as they are now, in one order for everybody, locked where the database can; in short transactions only.
+
+    Of their columns only those that moving a job on needs are read. Thousands of jobs have few tenants and queues:
+    those are read once, not joined to each row.
+    """
+    rows = Job.objects.select_for_update(of=("self",)).only(*_MOVED_BY).filter(pk__in=job_ids)
+    return list(rows.prefetch_related("tenant", "queue__cluster").order_by("pk"))
+
+
+# What `move_jobs`, the rules of what follows an attempt, and events need to know.
+_MOVED_BY = (
+    "tenant",
+    "queue",
+    "phase",
+    "outcome",
+    "version",
+    "message",
+    "exit_code",
+    "attempt_number",
+    "max_restarts",
+    "restarts_used",
+    "on_preemption",
+    "checkpoint_interval_seconds",
+    "checkpoint_grace_seconds",
+)
+
+
 def dependency_is_lost(condition: str, outcome: str) -> bool:
     """Whether a dependency on a job that finished with `outcome` can no longer be met."""
     return condition == "succeeded" and outcome != Outcome.SUCCEEDED
@@ -166,6 +242,16 @@ def dependency_is_lost(condition: str, outcome: str) -> bool:
 def lost_dependency_message(on: Job) -> str:
     """The cause that a job cancelled for a lost dependency bears."""
     return f"cancelled because {on.id}, which must succeed first, ended as {on.outcome}"
+
+
+def _with_lost_dependents(finished: Sequence[Job]) -> list[Job]:
+    """Those of the jobs that others needed to succeed, and that did not; one query for all."""
+    lost = [job for job in finished if dependency_is_lost("succeeded", str(job.outcome))]
+    if not lost:
+        return []
+    needed = JobDependency.objects.filter(on__in=lost, condition="succeeded").values_list("on_id")
+    ids = {row[0] for row in needed}
+    return [job for job in lost if job.pk in ids]
 
 
 def _cancel_dependents(finished: Job, now: datetime) -> None:

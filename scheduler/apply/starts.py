@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db import IntegrityError, OperationalError
+from django.db import IntegrityError, OperationalError, connection
 from django.db.models import Count, Sum
 from psycopg.errors import DeadlockDetected
 
@@ -21,6 +21,7 @@ from queues.models import Attempt, ClusterMode, Flavor, Job, JobRole, Placement
 from queues.services.attempts import Beginning, begin_attempts
 from scheduler.apply.estimates import note_starts
 from scheduler.apply.fence import HeldLease, hold
+from scheduler.apply.seats import insert_seats
 from scheduler.core.inputs.jobs import Seat as PlannedSeat
 from scheduler.core.outputs import Start
 from scheduler.core.resources import NOTHING, Amount
@@ -29,10 +30,39 @@ from scheduler.models import ForeignPod, HealthState, Hold, Node, Seat
 
 # SQLite takes 32,766 variables in a statement; a placement has some twenty columns.
 ROWS_PER_INSERT = 1_000
-# Rows of one transaction, so that it stays below 200 ms on SQLite; a larger gang has one of its own.
-ROWS_PER_TRANSACTION = 1_200
+# Rows of one transaction; a larger gang has one of its own. On SQLite it stays below 200 ms so.
+ROWS_PER_TRANSACTION = 5_000
+ROWS_ON_SQLITE = 1_200
 # Besides placements and seats a start writes an attempt and two events.
 ROWS_OF_A_START = 3
+
+
+# What is read of the rows that are locked: a node's labels alone are more than all of this.
+_OF_JOBS = (
+    "tenant",
+    "queue",
+    "job8",
+    "phase",
+    "outcome",
+    "version",
+    "message",
+    "exit_code",
+    "attempt_number",
+)
+_OF_NODES = (
+    "name",
+    "domains",
+    "managed",
+    "out_causes",
+    "cordon_wanted",
+    "health",
+    "health_closed",
+    "gpus_allocatable",
+    "gpus_capacity",
+    "cpu_millis",
+    "memory_mib",
+    "pods",
+)
 
 
 class PlanOutdatedError(Exception):
@@ -99,11 +129,12 @@ def commit_starts(lease: HeldLease, starts: Sequence[Start], now: datetime) -> C
 
 def batches_of(starts: Iterable[Start]) -> Iterator[list[Start]]:
     """The starts in order, in groups that one short transaction holds."""
+    most = ROWS_ON_SQLITE if connection.vendor == "sqlite" else ROWS_PER_TRANSACTION
     batch: list[Start] = []
     rows = 0
     for start in starts:
         needed = ROWS_OF_A_START + start.replicas + start.gpus
-        if batch and rows + needed > ROWS_PER_TRANSACTION:
+        if batch and rows + needed > most:
             yield batch
             batch, rows = [], 0
         batch.append(start)
@@ -137,7 +168,8 @@ def _lock_ground(cluster_id: int, starts: Sequence[Start]) -> _Ground:
     ids = [start.job for start in starts]
     jobs = (
         Job.objects.select_for_update(of=("self",))
-        .select_related("tenant", "queue__cluster")
+        .only(*_OF_JOBS)
+        .prefetch_related("tenant", "queue__cluster")
         .filter(pk__in=ids)
         .order_by("pk")
     )
@@ -153,10 +185,9 @@ def _lock_ground(cluster_id: int, starts: Sequence[Start]) -> _Ground:
 
 
 def _lock_rooms(cluster_id: int, names: list[str]) -> dict[str, _Room]:
-    nodes = Node.objects.select_for_update(of=("self",)).filter(
-        cluster_id=cluster_id, name__in=names, gone_at__isnull=True
-    )
-    rows = list(nodes.order_by("pk"))
+    nodes = Node.objects.select_for_update(of=("self",)).only(*_OF_NODES)
+    open_nodes = nodes.filter(cluster_id=cluster_id, name__in=names, gone_at__isnull=True)
+    rows = list(open_nodes.order_by("pk"))
     placed = _taken_by_placements(cluster_id, names)
     strange = _taken_by_strangers(cluster_id, names)
     rooms = {
@@ -297,13 +328,12 @@ def _write(
         batch_size=ROWS_PER_INSERT,
     )
     indices = (index for _start, seats in held for index in seats)
-    Seat.objects.bulk_create(
+    insert_seats(
         [
-            Seat(node=ground.rooms[placement.node].node, index=next(indices), placement=placement)
+            (ground.rooms[placement.node].node.pk, next(indices), placement.pk)
             for placement in placements
             for _unit in range(placement.gpus)
-        ],
-        batch_size=ROWS_PER_INSERT,
+        ]
     )
     ids = [start.job for start in starts]
     note_starts(ids, now)

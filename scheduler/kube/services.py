@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from scheduler.kube.connection import Connection
-from scheduler.kube.errors import Conflict, NotFound
+from scheduler.kube.errors import AlreadyExists, Conflict, NotFound
 from scheduler.kube.manifests import AttemptName
 from scheduler.kube.namespaces import FIELD_MANAGER
 from scheduler.kube.seen import OUR_PREFIX
@@ -78,6 +78,16 @@ def _metadata(attempt: AttemptName) -> dict[str, Any]:
     }
 
 
+async def make_object(connection: Connection, collection: str, manifest: Mapping[str, Any]) -> str:
+    """Create a Service or Secret in its namespace; its uid. One that is there already is applied."""
+    metadata = manifest["metadata"]
+    try:
+        answer = await connection.post(_path(metadata["namespace"], collection), manifest)
+    except AlreadyExists:
+        return await apply_object(connection, collection, manifest)
+    return str(answer["metadata"]["uid"])
+
+
 async def apply_object(connection: Connection, collection: str, manifest: Mapping[str, Any]) -> str:
     """Server-side apply of a Service or Secret in its namespace; its uid."""
     metadata = manifest["metadata"]
@@ -86,23 +96,28 @@ async def apply_object(connection: Connection, collection: str, manifest: Mappin
     return str(answer["metadata"]["uid"])
 
 
-async def remove_attempt_objects(connection: Connection, namespace: str, name: str) -> None:
-    """Delete the attempt's Service and Secret; absent is done."""
+async def remove_attempt_objects(
+    connection: Connection, namespace: str, name: str, uids: Mapping[str, str]
+) -> None:
+    """Delete the attempt's Service and Secret; absent is done. `uids` by collection, where they are known: whose an
+    object is need not be asked then."""
     for collection in COLLECTIONS:
-        await _remove(connection, _path(namespace, collection, name))
+        await _remove(connection, _path(namespace, collection, name), uids.get(collection))
 
 
-async def _remove(connection: Connection, path: str) -> None:
+async def _remove(connection: Connection, path: str, uid: str | None) -> None:
     try:
-        found = await connection.get(path)
-        labels = found["metadata"].get("labels") or {}
-        if f"{OUR_PREFIX}attempt" not in labels:
-            return
-        uid = found["metadata"]["uid"]
+        if uid is None:
+            found = await connection.get(path)
+            labels = found["metadata"].get("labels") or {}
+            if f"{OUR_PREFIX}attempt" not in labels:
+                return
+            uid = found["metadata"]["uid"]
         await connection.delete(path, {"preconditions": {"uid": uid}})
     except (NotFound, Conflict):
         return
 
 
-def _path(namespace: str, collection: str, name: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/{collection}/{quote(name, safe='')}"
+def _path(namespace: str, collection: str, name: str = "") -> str:
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/{collection}"
+    return f"{path}/{quote(name, safe='')}" if name else path

@@ -41,6 +41,7 @@ from scheduler.kube.priorities import ensure_priority_class
 from scheduler.kube.seen import PodSeen
 from scheduler.kube.services import (
     apply_object,
+    make_object,
     remove_attempt_objects,
     secret_manifest,
     service_manifest,
@@ -143,6 +144,8 @@ class Enactor:
     may_bind: Callable[[AttemptKey], bool]
     applied: dict[str, NamespaceWanted] = field(default_factory=dict)
     _has_priority_class: bool = False
+    # uids of the Services and Secrets that this process has made, by collection.
+    _objects: dict[AttemptKey, dict[str, str]] = field(default_factory=dict)
     _namespace_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     _log_failures: dict[str, int] = field(default_factory=dict)
     _failures: dict[tuple[str, object], int] = field(default_factory=dict)
@@ -179,7 +182,8 @@ class Enactor:
             case Notify(pod=pod, notice=notice):
                 await annotate_pod(self.connection, pod, {NOTICE_ANNOTATION: notice})
             case RemoveObjects():
-                await remove_attempt_objects(self.connection, order.namespace, order.service)
+                known = self._objects.pop(order.key, {})
+                await remove_attempt_objects(self.connection, order.namespace, order.service, known)
                 self.report(results.ObjectsRemoved(order.key))
             case CheckStart():
                 await self._check_start(order)
@@ -279,15 +283,23 @@ class Enactor:
         """All that pods refer to; True when the default scheduler has to bind them."""
         await self.ensure_namespace(order.namespace)
         name = attempt_name(order.gang.job, order.gang.attempt)
-        objects = [
-            apply_object(self.connection, "services", service_manifest(name, MASTER_PORT)),
-            apply_object(self.connection, "secrets", secret_manifest(name, order.secrets)),
-        ]
-        if order.pull_secret is not None:
-            objects.append(apply_object(self.connection, "secrets", order.pull_secret))
-        await asyncio.gather(*objects)
+        await asyncio.gather(
+            self._make_object(order.key, "services", service_manifest(name, MASTER_PORT)),
+            self._make_object(order.key, "secrets", secret_manifest(name, order.secrets)),
+            self._apply_pull_secret(order.pull_secret),
+        )
         tied = await need_default_scheduler(self.connection, order.namespace.name, order.claims)
         return bool(tied)
+
+    async def _make_object(
+        self, key: AttemptKey, collection: str, manifest: Mapping[str, Any]
+    ) -> None:
+        uid = await make_object(self.connection, collection, manifest)
+        self._objects.setdefault(key, {})[collection] = uid
+
+    async def _apply_pull_secret(self, manifest: Mapping[str, Any] | None) -> None:
+        if manifest is not None:
+            await apply_object(self.connection, "secrets", manifest)
 
     def _has_lost_namespace(self, name: str, error: KubeError) -> bool:
         """True when the namespace itself is missing: somebody deleted it, it is made again."""

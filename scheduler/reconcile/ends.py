@@ -42,13 +42,15 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Stop what still runs, with grace; the attempt ends with `cause` when all has stopped. `suspects`:
-    nodes where a pod did not start while its siblings did."""
+    nodes where a pod did not start while its siblings did. `elsewhere`: a start that failed is nobody's
+    known fault, and tried again."""
 
     cause: EndedBy
     message: str
     grace_seconds: int
     refused: bool = False
     suspects: tuple[str, ...] = ()
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +281,13 @@ def _too_long_a_start(attempt: AttemptLife, around: Circumstances) -> Step | Non
     told = f"; {_named(waiting)} waits: {waiting.waiting_reason}" if waiting else ""
     seconds = int((around.now - attempt.placed_at).total_seconds())
     message = f"not all pods had started after {seconds} s{told}"
-    suspects = _alone_in_not_starting(attempt)
-    return Stop(EndedBy.PLACEMENT_MISS, message, attempt.grace_seconds, suspects=suspects)
+    return Stop(
+        EndedBy.START_FAILED,
+        message,
+        attempt.grace_seconds,
+        suspects=_alone_in_not_starting(attempt),
+        elsewhere=True,
+    )
 
 
 def _alone_in_not_starting(attempt: AttemptLife) -> tuple[str, ...]:

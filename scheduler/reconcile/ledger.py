@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from queues.models import Attempt, Placement
 from scheduler.reconcile.story import End, end_of
@@ -164,9 +164,9 @@ class Ledger:
 
     def _kept(self) -> QuerySet[Attempt]:
         # What is gone is released too, in one transaction: asking for one of them is enough.
-        unfinished = Placement.objects.filter(gone_at__isnull=True).values("attempt_id")
+        left = Placement.objects.filter(attempt=OuterRef("pk"), gone_at__isnull=True)
         return Attempt.objects.filter(cluster_id=self.cluster_id).filter(
-            Q(ended_at__isnull=True) | Q(pk__in=unfinished) | Q(service_created_at__isnull=False)
+            Q(ended_at__isnull=True) | Exists(left) | Q(service_created_at__isnull=False)
         )
 
     def _take(self, attempts: Iterable[AttemptLife]) -> set[AttemptKey]:

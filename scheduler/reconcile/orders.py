@@ -114,8 +114,9 @@ def _deadline_of(attempt: AttemptLife) -> int | None:
 
 
 def _fresh(attempts: Iterable[AttemptLife]) -> dict[int, Attempt]:
-    related = ("flavor", "job__tenant", "job__queue", "job__user", "job__preset")
-    rows = Attempt.objects.select_related(*related).prefetch_related("job__roles")
+    """Thousands of jobs have few tenants, queues and users: those are read once, not joined to each row."""
+    related = ("flavor", "job__tenant", "job__queue", "job__user", "job__preset", "job__roles")
+    rows = Attempt.objects.select_related("job").prefetch_related(*related)
     return {row.pk: row for row in rows.filter(pk__in=[a.id for a in attempts])}
 
 

@@ -36,6 +36,7 @@ def take_results(
     """Write down what was done; the attempts and the nodes to look at because of it."""
     keys: set[AttemptKey] = set()
     nodes: set[str] = set()
+    bare: list[int] = []
     for result in given:
         if isinstance(result, results.LookAtNode):
             nodes.add(result.node)
@@ -47,6 +48,10 @@ def take_results(
         attempt = books.ledger.attempts.get(result.key)
         if attempt is not None:
             _take(books, attempt, result, now)
+            if isinstance(result, results.ObjectsRemoved):
+                bare.append(attempt.id)
+    if bare:
+        Attempt.objects.filter(pk__in=bare).update(service_created_at=None)
     return keys, nodes
 
 
@@ -65,7 +70,6 @@ def _take(books: Books, attempt: AttemptLife, result: results.OfAttempt, now: da
         case results.StartChecked(key, pulling):
             _start_checked(books, key, now, pulling=pulling)
         case results.ObjectsRemoved():
-            Attempt.objects.filter(pk=attempt.id).update(service_created_at=None)
             attempt.service_created_at = None
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -49,9 +50,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Identity = tuple[str, object]
 
-# Many observations come at once: a tick a moment later takes them together.
+# Many observations come at once: a tick a moment later takes them together. In a burst what comes in while a tick runs
+# is worth a pause as long as the tick: fewer, larger ticks cost a fraction for each attempt.
 GATHER_SECONDS = 0.01
-# Often enough to say every ten seconds that the cluster is looked after (tick.HEARD_SECONDS).
+LONGEST_GATHER_SECONDS = 0.2
+# Often enough to say every ten seconds that the cluster is looked after (standing.HEARD_SECONDS).
 LONGEST_WAIT_SECONDS = 10.0
 # A process that is started again may have missed what was said meanwhile.
 EVENTS_BEFORE_SECONDS = 60.0
@@ -183,6 +186,7 @@ class ClusterProcess:
         failures = 0
         while True:
             under_way = frozenset(self._under_way)
+            began = time.monotonic()
             try:
                 orders = await self._tick()
             except DatabaseError as error:
@@ -199,16 +203,17 @@ class ClusterProcess:
             sign_of_life("cluster")
             self._start(orders, under_way)
             if not orders.more:
-                await self._wait(orders.due)
+                took = time.monotonic() - began
+                await self._wait(orders.due, min(took, LONGEST_GATHER_SECONDS))
 
-    async def _wait(self, due: datetime) -> None:
-        """Until something comes in, or a moment is due."""
+    async def _wait(self, due: datetime, gather_seconds: float) -> None:
+        """Until something comes in, or a moment is due; and then for what comes with it."""
         seconds = (due - self._clock()).total_seconds()
         # Not wait_for: Python 3.11's loses a cancellation that comes together with the bell.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(max(seconds, 0.0), LONGEST_WAIT_SECONDS)):
                 await self._inbox.bell.wait()
-        await asyncio.sleep(GATHER_SECONDS)
+        await asyncio.sleep(max(GATHER_SECONDS, gather_seconds))
 
     async def _tick(self) -> Orders:
         given = self._inbox.empty(worse_of(watch.standing for watch in self._watches))

@@ -1,12 +1,14 @@
 """Carries out what `ends` decides: phases, stops and ends by the services of `queues`, releases by
 `scheduler.apply`. Called by `tick`, inside its transaction.
+
+All attempts take their steps together, round by round: what a thousand of them come to at once costs a handful of
+statements, not a dozen for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -14,7 +16,7 @@ from typing import TypeVar
 from controlplane.common.errors import ConflictError
 from queues.lifecycle import EndedBy, Phase
 from queues.models import Attempt, Placement
-from queues.services.attempts import end_attempt, stop_attempt
+from queues.services.ends import Ending, StopOrder, end_attempts, stop_attempts
 from queues.services.starts import mark_many_running, mark_many_starting
 from scheduler.apply.release import release_placements
 from scheduler.kube.manifests import AttemptName, pod_name
@@ -42,9 +44,9 @@ T = TypeVar("T")
 JUDGEMENT_SECONDS = 5.0
 JUDGEMENT_ASKED_SECONDS = 0.5
 JUDGED_SECONDS = 60.0
+LATE_SECONDS = 10.0
+# Each step may make another one due: an attempt that stops may have nothing left to stop.
 ROUNDS = 5
-# Each costs a dozen statements: SQLite has one writer, and others wait for it.
-MOST_SERVICES = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +57,37 @@ class Settled:
     later: list[AttemptKey]
 
 
-@dataclass(slots=True)
-class _Round:
-    """What a tick decides upon. `services`: calls that may still be made one by one."""
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """What a tick decides upon."""
 
     books: Books
     standings: Mapping[str, NodeStanding]
     busy: frozenset[AttemptKey]
     now: datetime
-    services: int = MOST_SERVICES
+    to_check: set[AttemptKey] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The steps of one round, by kind, each with its attempt."""
+
+    runs: list[AttemptLife] = field(default_factory=list)
+    stops: list[tuple[AttemptLife, Stop]] = field(default_factory=list)
+    ends: list[tuple[AttemptLife, Conclude]] = field(default_factory=list)
+    again: list[tuple[AttemptLife, Recreate]] = field(default_factory=list)
+
+    def add(self, attempt: AttemptLife, step: Step) -> None:
+        """Put a step to those of its kind."""
+        match step:
+            case Run():
+                self.runs.append(attempt)
+            case Stop():
+                self.stops.append((attempt, step))
+            case Conclude():
+                self.ends.append((attempt, step))
+            case Recreate():
+                self.again.append((attempt, step))
 
 
 def settle(
@@ -73,32 +97,112 @@ def settle(
     busy: frozenset[AttemptKey],
     now: datetime,
 ) -> Settled:
-    """Decide about each attempt until nothing more follows.
-
-    What thousands of attempts come to at once, being bound and running, is written for all together;
-    the rest one by one, so many in a tick.
-    """
-    this = _Round(books, standings, busy, now)
-    to_check: set[AttemptKey] = set()
-    later: list[AttemptKey] = []
-    running: list[AttemptKey] = []
+    """Decide about each attempt until nothing more follows."""
+    this = _Tick(books, standings, busy, now)
     _mark_starting(books, keys, now)
-    for key in keys:
-        if this.services <= 0:
-            later.append(key)
-            continue
-        decision = _settle_one(this, key)
-        if decision is not None and decision.steps == (Run(),):
-            running.append(key)
-        elif decision is not None and decision.check_start:
-            to_check.add(key)
-    if _mark_running(books, running, now):
-        for key in running:
-            _settle_one(this, key)
-    else:
-        later += running
+    following = list(keys)
+    for _round in range(ROUNDS):
+        if not following:
+            break
+        following = _one_round(this, following)
     release(books, list(_releasable(books, keys, standings)), now)
-    return Settled(to_check, later)
+    return Settled(this.to_check, following)
+
+
+def _one_round(this: _Tick, keys: Iterable[AttemptKey]) -> list[AttemptKey]:
+    """Take the next steps of all these attempts; those of which more may follow."""
+    books, now = this.books, this.now
+    steps = _Round()
+    decided: list[tuple[AttemptLife, Decision]] = []
+    for key in keys:
+        attempt = books.ledger.attempts.get(key)
+        if attempt is None:
+            continue
+        decision = decide(attempt, _around(this, key))
+        decided.append((attempt, decision))
+        _note_due(books, key, decision.due)
+        taken = _with_urgent(books, attempt, decision)
+        if not taken and decision.check_start:
+            this.to_check.add(key)
+        else:
+            this.to_check.discard(key)
+        for step in taken:
+            steps.add(attempt, step)
+    _note_unknown(books, decided, now)
+    return _take(books, steps, now)
+
+
+def _take(books: Books, steps: _Round, now: datetime) -> list[AttemptKey]:
+    """Carry the steps out; the attempts that took one."""
+    ends = _judged(books, steps.ends, now)
+    taken = [
+        *steps.runs,
+        *(attempt for attempt, _step in (*steps.stops, *ends, *steps.again)),
+    ]
+    keys = [attempt.key for attempt in taken]
+    for attempt, step in steps.again:
+        for placement in attempt.placements:
+            if placement.id == step.placement_id:
+                make_again(books, attempt, placement)
+    _mark_running(books, steps.runs, now)
+    _in_parts(books, steps.stops, partial(_stop, books, now=now))
+    _in_parts(books, ends, partial(_conclude, books, now=now))
+    return keys
+
+
+def _in_parts(
+    books: Books,
+    steps: Sequence[tuple[AttemptLife, T]],
+    carry_out: Callable[[Sequence[tuple[AttemptLife, T]]], None],
+) -> None:
+    """All together, and each alone where somebody moved one of the jobs; read again, and decided anew, in any case."""
+    if not steps:
+        return
+    books.flush()
+    try:
+        carry_out(steps)
+    except ConflictError:
+        if len(steps) > 1:
+            for step in steps:
+                _in_parts(books, [step], carry_out)
+            return
+    books.reload([attempt.job_id for attempt, _step in steps])
+
+
+def _stop(books: Books, steps: Sequence[tuple[AttemptLife, Stop]], now: datetime) -> None:
+    rows = _rows(steps)
+    orders = [
+        StopOrder(
+            rows[attempt.id],
+            step.cause,
+            step.grace_seconds,
+            step.message,
+            refused=step.refused,
+            elsewhere=step.elsewhere,
+        )
+        for attempt, step in steps
+    ]
+    stop_attempts(orders, actor=ACTOR, now=now)
+    for _attempt, step in steps:
+        suspect(books.cluster, step.suspects, step.message, now)
+
+
+def _conclude(books: Books, steps: Sequence[tuple[AttemptLife, Conclude]], now: datetime) -> None:
+    rows = _rows(steps)
+    end_attempts(
+        [
+            Ending(rows[attempt.id], step.ended_by, step.message, step.exit_code)
+            for attempt, step in steps
+        ],
+        now=now,
+    )
+    for attempt, _step in steps:
+        books.starts.forget(attempt.key)
+    _forget_never_made([attempt for attempt, _step in steps], now)
+
+
+def _rows(steps: Iterable[tuple[AttemptLife, T]]) -> dict[int, Attempt]:
+    return Attempt.objects.in_bulk([attempt.id for attempt, _step in steps])
 
 
 def _releasable(
@@ -110,55 +214,63 @@ def _releasable(
             yield from (p for p in attempt.placements if is_releasable(attempt, p, standings))
 
 
-def _settle_one(this: _Round, key: AttemptKey) -> Decision | None:
-    """Each step may make another one due: an attempt that stops may have nothing left to stop.
-
-    Stops before `Run`, which the caller does for all."""
-    books, now = this.books, this.now
-    decision = None
-    for _round in range(ROUNDS):
-        attempt = books.ledger.attempts.get(key)
-        if attempt is None:
-            break
-        decision = decide(attempt, _around(this, key))
-        _note_unknown(books, attempt, decision, now)
-        _note_due(books, key, decision.due)
-        steps = _with_urgent(books, attempt, decision)
-        if not steps or steps == (Run(),):
-            break
-        if (until := _judgement_due(books, attempt, steps[0], now)) is not None:
-            _note_due(books, key, until)
-            break
-        for step in steps:
-            this.services -= 1
-            _take(books, attempt, step, now)
-    return decision
+# --- what waits for a judgement ---
 
 
-def _judgement_due(
-    books: Books, attempt: AttemptLife, step: Step, now: datetime
-) -> datetime | None:
-    """When to look again, where a failure may yet turn out to be the hardware's: a program whose GPU
-    dies exits a moment before the health process knows. None: nobody will judge, or has judged."""
-    if not isinstance(step, Conclude) or step.ended_by is not EndedBy.FAILED:
-        return None
-    failed = [p for p in attempt.placements if p.exit_code and p.delete_sent_at is None]
+def _judged(
+    books: Books, ends: Sequence[tuple[AttemptLife, Conclude]], now: datetime
+) -> list[tuple[AttemptLife, Conclude]]:
+    """The ends that need not wait for the health process; the others are looked at again.
+
+    A failure may yet turn out to be the hardware's: a program whose GPU dies exits a moment before anybody knows why.
+    """
+    open_to_doubt = [attempt for attempt, step in ends if _may_be_blamed(attempt, step, now)]
+    if not open_to_doubt:
+        return list(ends)
+    nodes = {node for attempt in open_to_doubt for node in _failed_on(attempt)}
+    rows = Node.objects.filter(cluster=books.cluster, name__in=nodes)
+    judged_at = dict(rows.values_list("name", "health_judged_at"))
+    waiting: set[AttemptKey] = set()
+    for attempt in open_to_doubt:
+        if _awaits_judgement(attempt, judged_at, now):
+            waiting.add(attempt.key)
+            limit = _judgement_limit(attempt) or now
+            _note_due(
+                books, attempt.key, min(limit, now + timedelta(seconds=JUDGEMENT_ASKED_SECONDS))
+            )
+    return [(attempt, step) for attempt, step in ends if attempt.key not in waiting]
+
+
+def _may_be_blamed(attempt: AttemptLife, step: Conclude, now: datetime) -> bool:
+    limit = _judgement_limit(attempt)
+    doubtful = step.ended_by is EndedBy.FAILED and limit is not None and now < limit
+    return doubtful and bool(_failed_on(attempt))
+
+
+def _judgement_limit(attempt: AttemptLife) -> datetime | None:
     asked_at = attempt.stop_requested_at
-    if not failed or asked_at is None:
-        return None
-    limit = asked_at + timedelta(seconds=JUDGEMENT_SECONDS)
-    if now >= limit:
-        return None
-    rows = Node.objects.filter(cluster=books.cluster, name__in={p.node for p in failed})
-    for judged_at in rows.values_list("health_judged_at", flat=True):
-        if judged_at is None or judged_at < now - timedelta(seconds=JUDGED_SECONDS):
-            continue
-        if judged_at < asked_at:
-            return min(limit, now + timedelta(seconds=JUDGEMENT_ASKED_SECONDS))
-    return None
+    return asked_at + timedelta(seconds=JUDGEMENT_SECONDS) if asked_at else None
 
 
-def _around(this: _Round, key: AttemptKey) -> Circumstances:
+def _failed_on(attempt: AttemptLife) -> list[str]:
+    """Nodes where a program ended badly by itself."""
+    return [p.node for p in attempt.placements if p.exit_code and p.delete_sent_at is None]
+
+
+def _awaits_judgement(
+    attempt: AttemptLife, judged_at: Mapping[str, datetime | None], now: datetime
+) -> bool:
+    """Whether one of its nodes is judged regularly, and was not since the stop was asked for."""
+    asked_at = attempt.stop_requested_at or now
+    moments = [judged_at.get(node) for node in _failed_on(attempt)]
+    lately = now - timedelta(seconds=JUDGED_SECONDS)
+    return any(moment is not None and lately <= moment < asked_at for moment in moments)
+
+
+# --- what each decision rests on, and what is noted of it ---
+
+
+def _around(this: _Tick, key: AttemptKey) -> Circumstances:
     starts = this.books.starts
     return Circumstances(
         nodes=this.standings,
@@ -184,14 +296,19 @@ def _note_due(books: Books, key: AttemptKey, due: datetime | None) -> None:
         books.dues[key] = due
 
 
-def _note_unknown(books: Books, attempt: AttemptLife, decision: Decision, now: datetime) -> None:
-    if attempt.ended_at is not None or attempt.unknown_since == decision.unknown_since:
-        return
-    attempt.unknown_since = decision.unknown_since
-    Attempt.objects.filter(pk=attempt.id).update(unknown_since=decision.unknown_since)
-    since = decision.unknown_since
-    kind = "attempt.unknown" if since else "attempt.known_again"
-    books.record(kind, attempt, now, since=since.isoformat() if since else None)
+def _note_unknown(
+    books: Books, decided: Iterable[tuple[AttemptLife, Decision]], now: datetime
+) -> None:
+    for attempt, decision in decided:
+        if attempt.ended_at is not None or attempt.unknown_since == decision.unknown_since:
+            continue
+        attempt.unknown_since = since = decision.unknown_since
+        Attempt.objects.filter(pk=attempt.id).update(unknown_since=since)
+        kind = "attempt.unknown" if since else "attempt.known_again"
+        books.record(kind, attempt, now, since=since.isoformat() if since else None)
+
+
+# --- starts ---
 
 
 def _mark_starting(books: Books, keys: Iterable[AttemptKey], now: datetime) -> None:
@@ -212,21 +329,31 @@ def _mark_starting(books: Books, keys: Iterable[AttemptKey], now: datetime) -> N
             attempt.phase = Phase.STARTING
 
 
-def _mark_running(books: Books, keys: Sequence[AttemptKey], now: datetime) -> bool:
-    """False when somebody moved one of the jobs: they were read again, and are to be looked at again."""
-    if not keys:
-        return True
-    attempts = [books.ledger.attempts[key] for key in keys]
-    started = _together(books, attempts, partial(mark_many_running, now=now))
+def _mark_running(books: Books, attempts: Sequence[AttemptLife], now: datetime) -> None:
+    """Where somebody moved one of the jobs they are read again: the next round decides anew."""
+    if not attempts:
+        return
+    since = {a.id: began for a in attempts if (began := _began_before(a, now)) is not None}
+    started = _together(books, attempts, partial(mark_many_running, now=now, since=since))
     if started is None:
-        return False
+        return
     for attempt in attempts:
         books.starts.forget(attempt.key)
         if attempt.id in started:
-            attempt.phase, attempt.started_at = Phase.RUNNING, now
+            attempt.phase, attempt.started_at = Phase.RUNNING, started[attempt.id]
     if len(started) < len(attempts):
         books.reload([a.job_id for a in attempts if a.id not in started])
-    return True
+
+
+def _began_before(attempt: AttemptLife, now: datetime) -> datetime | None:
+    """When an attempt began to run that we learn of late: adopted, or started while this process was away.
+
+    Kubernetes' times are whole seconds by another clock: where we were there, ours is the better one.
+    """
+    began = max((p.started_at for p in attempt.placements if p.started_at), default=None)
+    if began is None or now - began < timedelta(seconds=LATE_SECONDS):
+        return None
+    return max(began, attempt.placed_at)
 
 
 def _together(
@@ -241,51 +368,20 @@ def _together(
         return None
 
 
-def _take(books: Books, attempt: AttemptLife, step: Step, now: datetime) -> None:
-    if isinstance(step, Run):
-        return  # for all of them together: `settle`
-    if isinstance(step, Recreate):
-        for placement in attempt.placements:
-            if placement.id == step.placement_id:
-                make_again(books, attempt, placement)
-        return
-    books.flush()
-    # Where somebody moved the job since it was read, it is read again, and decided anew.
-    with suppress(ConflictError):
-        _call_service(books, attempt, step, now)
-    books.reload([attempt.job_id])
+# --- placements ---
 
 
-def _call_service(books: Books, attempt: AttemptLife, step: Stop | Conclude, now: datetime) -> None:
-    row = _row(attempt)
-    match step:
-        case Stop(cause, message, grace_seconds, refused, suspects):
-            stop_attempt(
-                row,
-                cause=cause,
-                grace_seconds=grace_seconds,
-                message=message,
-                actor=ACTOR,
-                now=now,
-                refused=refused,
-            )
-            suspect(books.cluster, suspects, message, now)
-        case Conclude(ended_by, message, exit_code):
-            end_attempt(row, ended_by=ended_by, message=message, exit_code=exit_code, now=now)
-            books.starts.forget(attempt.key)
-            _forget_never_made(attempt, now)
-
-
-def _forget_never_made(attempt: AttemptLife, now: datetime) -> None:
+def _forget_never_made(attempts: Iterable[AttemptLife], now: datetime) -> None:
     """Placements that never had a pod: there is nothing of them to wait for."""
-    ids = [p.id for p in attempt.placements if not p.pod_uid and p.gone_at is None]
+    ids = [
+        p.id
+        for attempt in attempts
+        for p in attempt.placements
+        if not p.pod_uid and p.gone_at is None
+    ]
     if ids:
         release_placements([Placement(pk=pk) for pk in ids], now)
         Placement.objects.filter(pk__in=ids).update(gone_at=now)
-
-
-def _row(attempt: AttemptLife) -> Attempt:
-    return Attempt.objects.get(pk=attempt.id)
 
 
 def make_again(books: Books, attempt: AttemptLife, placement: PlacementLife) -> None:

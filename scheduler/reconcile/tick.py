@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
+
+from django.db import connection
+from django.db.models import Q
 
 from controlplane.common import log
 from controlplane.common.log import latest_seq
@@ -19,7 +21,6 @@ from queues.models import Attempt
 from scheduler.kube.namespaces import NamespaceWanted
 from scheduler.kube.seen import NodeEvent, NodeSeen, PodSeen
 from scheduler.kube.watching import Observation, Standing, WatchState
-from scheduler.models import ClusterState
 from scheduler.reconcile.adoption import Adoption, has_forgotten_pods
 from scheduler.reconcile.books import ACTOR, Books
 from scheduler.reconcile.burn_ins import burn_in_pods
@@ -38,21 +39,22 @@ from scheduler.reconcile.outcomes import take_results
 from scheduler.reconcile.placements import take_pods
 from scheduler.reconcile.results import Result
 from scheduler.reconcile.saves import SaveReader
+from scheduler.reconcile.standing import StandingBook
 from scheduler.reconcile.steps import Settled, release_after_reboot, settle
 from scheduler.reconcile.strangers import Strangers
+from scheduler.reconcile.suspicion import Suspicion
 from scheduler.reconcile.view import AttemptKey, Changes
 from scheduler.reconcile.wanted import Action, Launch, Pods, wants_of
 from scheduler.selectors.notices import notice_of
 from scheduler.services.node_signals import note_kernel_event
 
 # So many nodes, pods and attempts a transaction: SQLite has one writer, and others wait for it.
-MOST_CHANGES = 200
-MOST_ATTEMPTS = 200
+MOST_ON_SQLITE = 200
+MOST = 500
 # Nothing should be missed; if something is, it is found within a minute.
 FULL_PASS_SECONDS = 60.0
-# Others take a cluster for unreachable when nothing is heard of it for 30 s (scheduler.loop.silence).
-HEARD_SECONDS = 10.0
-LEFT_ALONE_SECONDS = 60.0
+# Events of jobs that say nothing of an attempt; there are many of them.
+_BESIDE_ATTEMPTS = frozenset({"job.submitted", "job.reason"})
 # Events without a job or a node that say nothing of mode, levels, flavors, tenants or quotas.
 _BESIDE_POLICY = (
     "job",
@@ -92,46 +94,6 @@ class Orders:
 
 
 @dataclass(slots=True)
-class Suspicion:
-    """Keeps a defect that one attempt brings out from holding up all others.
-
-    `one_by_one` is how many ticks more look at a single attempt; `left_alone` until when.
-    """
-
-    one_by_one: int = 0
-    chosen: AttemptKey | None = None
-    left_alone: dict[AttemptKey, datetime] = field(default_factory=dict)
-
-    def choose(self, keys: dict[AttemptKey, None], now: datetime) -> list[AttemptKey]:
-        """Which attempts to look at in this tick."""
-        for key, until in list(self.left_alone.items()):
-            if now >= until:
-                del self.left_alone[key]
-            else:
-                keys.pop(key, None)
-        chosen = list(islice(keys, 1 if self.one_by_one else MOST_ATTEMPTS))
-        self.chosen = chosen[0] if self.one_by_one and chosen else None
-        if self.chosen is not None:
-            # Should this tick fail, it is this attempt that is left alone.
-            self.left_alone[self.chosen] = now + timedelta(seconds=LEFT_ALONE_SECONDS)
-        return chosen
-
-    def went_well(self) -> None:
-        """The tick did no harm."""
-        if self.chosen is not None:
-            self.left_alone.pop(self.chosen, None)
-        self.chosen = None
-        self.one_by_one = max(0, self.one_by_one - 1)
-
-    def narrow_down(self, given: list[Result]) -> list[Result]:
-        """After a defect: look at one attempt a tick; the results to keep for the next."""
-        known = self.one_by_one > 0
-        self.one_by_one = MOST_ATTEMPTS
-        # A result that brings it out again would do so for ever: what it told is seen again.
-        return [] if known else given
-
-
-@dataclass(slots=True)
 class Ticker:
     """The books, and which attempts and nodes have still to be looked at."""
 
@@ -145,10 +107,8 @@ class Ticker:
     _events: list[NodeEvent] = field(default_factory=list)
     _full_pass_at: datetime | None = None
     _saves: SaveReader = field(default_factory=SaveReader)
-    _caught_up: bool = False
-    _standing: Standing | None = None
-    _written: tuple[str, datetime | None] | None = None
-    _suspicion: Suspicion = field(default_factory=lambda: Suspicion())
+    _standing: StandingBook = field(default_factory=StandingBook)
+    _suspicion: Suspicion = field(default_factory=Suspicion)
 
     def take_in(self, given: Given) -> None:
         """Note what was seen and done; cannot fail, and is done once, whatever the tick does."""
@@ -159,7 +119,7 @@ class Ticker:
         self._results += given.results
         self._events += given.events
         if given.standing is not None:
-            self._standing = given.standing
+            self._standing.standing = given.standing
             self.books.nodes_live = given.standing.state is WatchState.LIVE
 
     def run(self, now: datetime, busy: frozenset[AttemptKey]) -> Orders:
@@ -201,17 +161,23 @@ class Ticker:
     def _read_log(self) -> None:
         """What others have changed since the last tick."""
         ledger = self.books.ledger
-        rows = Event.objects.filter(seq__gt=ledger.seq).order_by("seq")
+        newest = latest_seq()
+        if newest == ledger.seq:
+            return
+        # Most of a burst is our own word. Burn-ins are told of in our name, whoever ends them.
+        rows = Event.objects.filter(
+            ~Q(actor=ACTOR) | Q(kind="node.health"),
+            seq__gt=ledger.seq,
+            seq__lte=newest,
+            cluster__in=("", self.books.cluster.name),
+        ).exclude(kind__in=_BESIDE_ATTEMPTS)
+        ledger.seq = newest
         jobs: set[str] = set()
         nodes: set[str] = set()
         policy = False
-        for seq, kind, cluster, job, node, actor in rows.values_list(
-            "seq", "kind", "cluster", "job", "node", "actor"
-        ):
-            ledger.seq = seq
-            # Burn-ins are told of in our name, whoever ends them.
+        for kind, job, node, actor in rows.values_list("kind", "job", "node", "actor"):
             self.books.burn_ins.doubtful |= kind == "node.health"
-            if actor == ACTOR or cluster not in ("", self.books.cluster.name):
+            if actor == ACTOR:
                 continue
             if job:
                 jobs.add(job)
@@ -240,7 +206,7 @@ class Ticker:
 
     def _in_transaction(self, now: datetime, busy: frozenset[AttemptKey]) -> Orders:
         books = self.books
-        self._write_standing(now)
+        self._standing.write(books.cluster, now)
         keys, nodes = take_results(books, self._results, now)
         self._keys.update(dict.fromkeys(keys))
         self._nodes |= nodes
@@ -250,7 +216,7 @@ class Ticker:
         inspect = self._full_pass_at is None or now >= self._full_pass_at
         if inspect:
             self._begin_full_pass(now)
-        changes = books.view.take_changes(MOST_CHANGES)
+        changes = books.view.take_changes(most_at_once())
         actions: list[Action | LaunchOrder] = [*self._take_nodes(changes, now)]
         self._keys.update(dict.fromkeys(k for k in changes.pods.values() if k is not None))
         actions += self._take_attempts(now, busy)
@@ -288,9 +254,9 @@ class Ticker:
             self._adopt(now)
         if self.books.drift.is_due(now):
             self._compare(now)
-        if not self._caught_up:
-            self._caught_up = True
-            self._write_standing(now)
+        if not self._standing.caught_up:
+            self._standing.caught_up = True
+            self._standing.write(self.books.cluster, now)
 
     def _adopt(self, now: datetime) -> None:
         books = self.books
@@ -359,7 +325,7 @@ class Ticker:
         books = self.books
         due = [key for key, moment in books.dues.items() if moment <= now]
         self._keys.update(dict.fromkeys(due))
-        keys = self._suspicion.choose(self._keys, now)
+        keys = self._suspicion.choose(self._keys, now, most_at_once())
         for key in keys:
             del self._keys[key]
             books.dues.pop(key, None)
@@ -469,51 +435,10 @@ class Ticker:
             more=bool(waiting),
         )
 
-    def _write_standing(self, now: datetime) -> None:
-        """The watch's state when it changes, and every ten seconds that it is still so.
 
-        A live watch may have nothing to tell; that the process looks after it is what `heard_at` says.
-        The loop writes `unreachable` over the state of a process that has fallen silent: that row, not
-        our memory, says whether there is news.
-        """
-        standing = self._standing
-        if standing is None:
-            return
-        if standing.state is not WatchState.UNREACHABLE and not self._caught_up:
-            # Nobody may plan with rows that do not have yet what runs already: a cluster of which nothing
-            # was heard lately, as in a restored database, stays so until then.
-            return
-        heard = now if standing.state is WatchState.LIVE else standing.last_heard
-        shown = _shown(standing)
-        before = self._written
-        if before and before[0] == shown and not _is_newer(heard, before[1]):
-            return
-        cluster = self.books.cluster
-        was = ClusterState.objects.filter(cluster=cluster).values_list("watch", flat=True).first()
-        ClusterState.objects.update_or_create(
-            cluster=cluster,
-            defaults={
-                "watch": standing.state.value,
-                "watch_since": standing.since,
-                "watch_error": standing.problem,
-                "heard_at": heard,
-            },
-        )
-        self._written = (shown, heard)
-        if before is None or before[0] != shown or was != standing.state.value:
-            self._tell_standing(standing, now)
-
-    def _tell_standing(self, standing: Standing, now: datetime) -> None:
-        log.record(
-            log.NewEvent(
-                kind="cluster.watch",
-                at=now,
-                cluster=self.books.cluster.name,
-                actor=ACTOR,
-                message=standing.problem,
-                numbers={"state": standing.state.value},
-            )
-        )
+def most_at_once() -> int:
+    """How many nodes, pods or attempts one transaction writes."""
+    return MOST_ON_SQLITE if connection.vendor == "sqlite" else MOST
 
 
 def _notice_of(attempt: AttemptLife, now: datetime) -> str:
@@ -523,13 +448,3 @@ def _notice_of(attempt: AttemptLife, now: datetime) -> str:
     row = Attempt.objects.select_related("job").filter(pk=attempt.id).first()
     told = notice_of(row, now) if row is not None else None
     return told.text if told is not None else ""
-
-
-def _shown(standing: Standing) -> str:
-    return f"{standing.state.value} {standing.since.isoformat()} {standing.problem}"
-
-
-def _is_newer(heard: datetime | None, before: datetime | None) -> bool:
-    if heard is None:
-        return False
-    return before is None or heard >= before + timedelta(seconds=HEARD_SECONDS)

@@ -81,11 +81,12 @@ def find_source(
     placements = list(rows)
     if not placements:
         raise NotVisibleError(_("The attempt has no such replica."), code="no_replica")
-    return _source(job, found, first_failed(placements) or placements[0])
+    return source_of(job, found.number, first_failed(placements) or placements[0])
 
 
-def _source(job: Job, attempt: Attempt, placement: Placement) -> LogSource:
-    key = LogKey(job.tenant.slug, job.pk, attempt.number, placement.role.name, placement.replica)
+def source_of(job: Job, attempt_number: int, placement: Placement) -> LogSource:
+    """Where a replica's log is. Needs `job.tenant`, `placement.role`."""
+    key = LogKey(job.tenant.slug, job.pk, attempt_number, placement.role.name, placement.replica)
     return LogSource(
         key=key,
         placement_id=placement.pk,
@@ -115,7 +116,7 @@ async def read_page_async(
 
 
 async def _kept(source: LogSource, cursor: int, limit_bytes: int) -> LogPage | None:
-    store = LogStore(Path(settings.LOG_STORE))
+    store = log_store()
     size = await asyncio.to_thread(store.size, source.key)
     if size is None:
         return None
@@ -223,6 +224,11 @@ def _again(source: LogSource) -> LogSource:
         started=row.started_at is not None,
         ended=row.ended_at is not None or row.gone_at is not None,
     )
+
+
+def log_store() -> LogStore:
+    """Where logs of ended pods are kept."""
+    return LogStore(Path(settings.LOG_STORE))
 
 
 @lru_cache(maxsize=1)

@@ -15,6 +15,7 @@ from scheduler.kube.namespaces import (
 )
 from scheduler.kube.services import (
     apply_object,
+    make_object,
     pull_secret_manifest,
     remove_attempt_objects,
     secret_manifest,
@@ -129,11 +130,20 @@ async def test_object_is_applied_and_its_uid_returned() -> None:
     assert script.calls[0].path == "/api/v1/namespaces/muster-a/services/jabcdefgh-2"
 
 
+async def test_what_is_made_already_is_applied() -> None:
+    async with scripted_server("create node again", "headless service") as (script, connection):
+        await make_object(connection, "services", service_manifest(ATTEMPT, 29500))
+    assert [(c.method, c.path) for c in script.calls] == [
+        ("POST", "/api/v1/namespaces/muster-a/services"),
+        ("PATCH", "/api/v1/namespaces/muster-a/services/jabcdefgh-2"),
+    ]
+
+
 async def test_only_our_objects_are_removed() -> None:
     ours = json_answer({"metadata": {"uid": "u1", "labels": {"muster.dev/attempt": "2"}}})
     theirs = json_answer({"metadata": {"uid": "u2", "labels": {}}})
     async with scripted_server(ours, json_answer({}), theirs) as (script, connection):
-        await remove_attempt_objects(connection, "muster-a", "jabcdefgh-2")
+        await remove_attempt_objects(connection, "muster-a", "jabcdefgh-2", {})
     assert [(c.method, c.path.split("/")[5]) for c in script.calls] == [
         ("GET", "services"),
         ("DELETE", "services"),
@@ -142,7 +152,15 @@ async def test_only_our_objects_are_removed() -> None:
     assert script.calls[1].body["preconditions"] == {"uid": "u1"}
 
 
+async def test_whose_an_object_is_need_not_be_asked_where_its_uid_is_known() -> None:
+    known = {"services": "u1", "secrets": "u2"}
+    async with scripted_server(json_answer({}), json_answer({})) as (script, connection):
+        await remove_attempt_objects(connection, "muster-a", "jabcdefgh-2", known)
+    assert [c.method for c in script.calls] == ["DELETE", "DELETE"]
+    assert [c.body["preconditions"]["uid"] for c in script.calls] == ["u1", "u2"]
+
+
 async def test_removing_what_is_gone_is_done() -> None:
     async with scripted_server("gone", "gone") as (script, connection):
-        await remove_attempt_objects(connection, "muster-a", "jabcdefgh-2")
+        await remove_attempt_objects(connection, "muster-a", "jabcdefgh-2", {})
     assert len(script.calls) == 2

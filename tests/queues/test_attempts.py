@@ -57,6 +57,13 @@ def test_only_own_failures_use_up_restarts_and_only_faults_back_off(end: EndedBy
     assert bool(follows.backoff_seconds) == (end in {EndedBy.NODE_FAILURE, EndedBy.PLACEMENT_MISS})
 
 
+def test_a_start_that_only_took_too_long_is_tried_elsewhere_within_the_budget_of_faults() -> None:
+    follows = after_attempt(EndedBy.START_FAILED, RestartBudget(elsewhere=True))
+    assert (follows.phase, follows.backoff_seconds) == (Phase.PENDING, 10)
+    spent = RestartBudget(elsewhere=True, infrastructure_faults=10)
+    assert after_attempt(EndedBy.START_FAILED, spent).outcome is Outcome.NODE_FAILURE
+
+
 def test_backoff_doubles_from_ten_seconds_to_ten_minutes() -> None:
     assert [backoff_seconds(n) for n in range(1, 9)] == [10, 20, 40, 80, 160, 320, 600, 600]
 

@@ -217,7 +217,7 @@ def test_start_that_takes_too_long_is_asked_about_then_ended() -> None:
     assert decide(slow, pulling).steps == ()
     assert decide(slow, pulling).due == at(START_LIMIT_SECONDS + 60)
     step = stop_of(decide(slow, around(START_LIMIT_SECONDS, not_pulling=True)))
-    assert step.cause is EndedBy.PLACEMENT_MISS
+    assert step.cause is EndedBy.START_FAILED
     assert "main-1" in step.message
     assert step.suspects == (), "one of two says nothing"
     most = starting(running(0), running(2), waiting(1, "ContainerCreating", 1))
@@ -234,7 +234,7 @@ def test_gang_that_runs_is_not_stopped_for_a_long_start() -> None:
 def test_pulling_extends_a_start_by_two_hours_at_most() -> None:
     slow = starting(waiting(0, "ContainerCreating", 1))
     for_ever = around(LONGEST_START_SECONDS, pulling_until=at(LONGEST_START_SECONDS + 60))
-    assert stop_of(decide(slow, for_ever)).cause is EndedBy.PLACEMENT_MISS
+    assert stop_of(decide(slow, for_ever)).cause is EndedBy.START_FAILED
 
 
 def test_gang_bound_in_part_is_rolled_back_after_thirty_seconds() -> None:

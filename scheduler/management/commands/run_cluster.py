@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -17,8 +15,9 @@ from controlplane.common.metrics import serve_metrics
 from controlplane.common.signals import until_stopped
 from queues.models import Cluster
 from scheduler.kube.connection import Connection
-from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
+from scheduler.kube.credentials import Credentials, CredentialsError
 from scheduler.logstore import LogStore
+from scheduler.management.arguments import add_cluster_arguments, cluster_of, credentials_of
 from scheduler.reconcile.calls import metered
 from scheduler.reconcile.process import ClusterProcess
 
@@ -30,22 +29,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which cluster, and how it is reached."""
-        parser.add_argument("--cluster", required=True, help="the cluster's name in Muster")
-        parser.add_argument(
-            "--kubeconfig",
-            default=os.environ.get("KUBECONFIG") or None,
-            help="a kubeconfig file (default: $KUBECONFIG, ~/.kube/config, else the pod's service account)",
-        )
-        parser.add_argument("--context", default=None, help="the kubeconfig's context")
+        add_cluster_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Read the credentials, then run."""
-        cluster = Cluster.objects.filter(name=options["cluster"]).first()
-        if cluster is None:
-            raise CommandError(f"there is no cluster named {options['cluster']!r}")
-        kubeconfig = Path(options["kubeconfig"]) if options["kubeconfig"] else None
+        cluster = cluster_of(options)
         try:
-            credentials = load_credentials(kubeconfig, options["context"])
+            credentials = credentials_of(options)
         except CredentialsError as error:
             raise CommandError(f"the cluster cannot be reached: {error}") from error
         calm_collector()

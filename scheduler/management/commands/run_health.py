@@ -8,7 +8,6 @@ from argparse import ArgumentParser
 from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,9 +16,10 @@ from django.core.management.base import BaseCommand, CommandError
 from controlplane.common.signals import until_stopped
 from queues.models import Cluster, Placement
 from scheduler.kube.connection import Connection
-from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
+from scheduler.kube.credentials import Credentials, CredentialsError
 from scheduler.kube.errors import KubeError
 from scheduler.kube.pods import LogRange, read_log
+from scheduler.management.arguments import add_cluster_arguments, cluster_of, credentials_of
 from scheduler.models import HealthPolicy
 from scheduler.scraping.fetching import (
     THROUGH_API_SERVER,
@@ -46,13 +46,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which cluster, and where its metrics are."""
-        parser.add_argument("--cluster", required=True, help="the cluster's name in Muster")
-        parser.add_argument(
-            "--kubeconfig",
-            default=os.environ.get("KUBECONFIG") or None,
-            help="a kubeconfig file, to find exporters by (default: $KUBECONFIG, else the pod's service account)",
-        )
-        parser.add_argument("--context", default=None, help="the kubeconfig's context")
+        add_cluster_arguments(parser)
         parser.add_argument(
             "--exporter-url",
             default=os.environ.get("EXPORTER_URL", ""),
@@ -67,15 +61,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Read policy and credentials, then run."""
-        cluster = Cluster.objects.filter(name=options["cluster"]).first()
-        if cluster is None:
-            raise CommandError(f"there is no cluster named {options['cluster']!r}")
+        cluster = cluster_of(options)
         policy = policy_of(cluster)
         policy.exporter_url = options["exporter_url"] or policy.exporter_url
         policy.prometheus_url = options["prometheus_url"] or policy.prometheus_url
-        kubeconfig = Path(options["kubeconfig"]) if options["kubeconfig"] else None
         try:
-            credentials = load_credentials(kubeconfig, options["context"])
+            credentials = credentials_of(options)
         except CredentialsError as error:
             credentials = None
             if not policy.prometheus_url and "{" not in policy.exporter_url:
