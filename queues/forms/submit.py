@@ -20,6 +20,7 @@ from queues.specs import PRIORITY_CLASSES, QueueOffer
 
 Choices = Sequence[tuple[str, StrOrPromise]]
 GPUS_OF_A_NODE = 8
+USUAL_GRACE = "30s"
 
 
 class SubmitForm(forms.Form):
@@ -358,6 +359,10 @@ def initial_from_job(job: Mapping[str, Any]) -> dict[str, Any]:
         "stall_timeout": texts.span_text(job.get("stall_timeout_seconds")),
         "on_stall": texts.unless_usual(job.get("on_stall"), "alert"),
         "working_dir": job.get("working_dir") or "",
+        "cpu_per_replica": job.get("cpu_per_replica") or "",
+        "memory_per_replica": job.get("memory_per_replica") or "",
+        "shared_memory_mib": job.get("shared_memory_mib"),
+        "grace": texts.unless_usual(texts.span_text(job.get("grace_seconds")), USUAL_GRACE),
         "preset": job.get("preset") or "",
         "image_pull_secret": job.get("image_pull_secret") or "",
         "min_cuda": job.get("min_cuda") or "",

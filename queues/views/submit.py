@@ -14,6 +14,7 @@ from controlplane.common.errors import ApplicationError
 from queues.forms.folds import limit_help, priority_help, sections
 from queues.forms.submit import SubmitForm, initial_from_job
 from queues.models import Queue
+from queues.quantities import cpu_text, memory_text
 from queues.selectors.answers import as_sent
 from queues.selectors.jobs import job_of, jobs_visible_to
 from queues.selectors.offers import offer_of
@@ -78,11 +79,28 @@ def _initial(request: HttpRequest, actor: Actor) -> dict[str, Any]:
     """What a clone starts from, else what the address names."""
     cloned = request.GET.get("from", "")
     if cloned:
-        return initial_from_job(_consistent(as_sent(job_of(actor, cloned)) | _changed(request)))
+        job = job_of(actor, cloned)
+        sent = _consistent(as_sent(job) | _changed(request))
+        return initial_from_job(_without_usual(sent, offer_of(actor, job.tenant, job.queue)))
     named = {
         key: request.GET[key] for key in ("image", "command", "gpus", "name") if key in request.GET
     }
     return {"gpus": 8, "preemptible": True} | named
+
+
+def _without_usual(job: dict[str, Any], offer: QueueOffer) -> dict[str, Any]:
+    """The CPU and memory that the queue's flavor gives by itself are left to it: they follow the number of GPUs."""
+    each = job.get("gpus_per_replica") or 0
+    usual = {
+        (
+            cpu_text(f.default_cpu_millis_per_gpu * each),
+            memory_text(f.default_memory_mib_per_gpu * each),
+        )
+        for f in offer.flavors
+    }
+    if (job.get("cpu_per_replica"), job.get("memory_per_replica")) not in usual:
+        return job
+    return job | {"cpu_per_replica": None, "memory_per_replica": None}
 
 
 # What the planner tries on a waiting job; the job's page links each trial to the form.

@@ -50,20 +50,26 @@ def quota_preview(request: HttpRequest, actor: Actor, slug: str) -> HttpResponse
     except UnavailableError as error:
         context["error"] = error
     except ApplicationError as error:
-        context["wrong"] = _wrong(error)
+        context["wrong"] = _wrong(error, [str(row["flavor"]) for row in wanted["flavors"]])
     return render(request, "scheduler/_quota_preview.html", context)
 
 
-def _wrong(error: ApplicationError) -> list[str]:
+def _wrong(error: ApplicationError, flavors: Sequence[str]) -> list[str]:
     """One line for each thing that does not hold; for what is beyond the actor, what to do about it."""
-    lines = [f"{_place(found.pointer)}{found.message}" for found in error.errors]
+    lines = [f"{_place(found.pointer, flavors)}{found.message}" for found in error.errors]
     hint = [error.hint] if isinstance(error, ForbiddenError) and error.hint else []
     return [*(lines or [error.detail]), *hint]
 
 
-def _place(pointer: str) -> str:
-    last = pointer.rsplit("/", 1)[-1].replace("_", " ")
-    return f"{last} " if last and not last.isdecimal() else ""
+def _place(pointer: str, flavors: Sequence[str]) -> str:
+    """`/flavors/0/lending_limit` → "h100, lending limit "."""
+    parts = pointer.strip("/").split("/")
+    last = parts[-1].replace("_", " ")
+    if not last or last.isdecimal():
+        return ""
+    of_flavor = parts[0] == "flavors" and len(parts) > 2 and parts[1].isdecimal()
+    name = flavors[int(parts[1])] if of_flavor and int(parts[1]) < len(flavors) else ""
+    return f"{name}, {last} " if name else f"{last} "
 
 
 def _previewed(actor: Actor, tenant: Tenant, draft: QuotaDraft) -> dict[str, Any]:

@@ -195,6 +195,17 @@ def test_clone_starts_from_the_job_and_makes_the_same_again(scene, sign_in):
     assert as_sent(twin) == as_sent(job)
 
 
+def test_clone_keeps_sizes_that_were_chosen_and_leaves_the_usual_ones_to_the_flavor(scene, sign_in):
+    job, client = scene.jobs["pretrain-7b"], sign_in("ravi")
+    usual = client.get(f"/jobs/new/?from={job.pk}").context["form"].initial
+    assert (usual["cpu_per_replica"], usual["grace"]) == ("", "")
+    job.roles.update(cpu_millis_per_replica=12_000)
+    Job.objects.filter(pk=job.pk).update(grace_seconds=120)
+    chosen = client.get(f"/jobs/new/?from={job.pk}").context["form"].initial
+    assert (chosen["cpu_per_replica"], chosen["memory_per_replica"]) == ("12", "512Gi")
+    assert chosen["grace"] == "2m"
+
+
 def test_clone_of_another_tenants_job_is_not_found(scene, sign_in):
     job = scene.jobs["vision-secret-plan"]
     assert sign_in("ravi").get(f"/jobs/new/?from={job.pk}").status_code == 404
