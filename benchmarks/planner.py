@@ -10,16 +10,15 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count, islice
 from random import Random
 from typing import Any
 
 from scheduler.core.inputs.cluster import Cluster, Flavor, Node, OutCause
 from scheduler.core.inputs.jobs import Ask, Role, RunningJob, Seat, TopologyAsk, WaitingJob
-from scheduler.core.inputs.quotas import Cohort, FlavorQuota, Queue, Tenant
+from scheduler.core.inputs.quotas import Cohort, DecayedUsage, FlavorQuota, Queue, Tenant
 from scheduler.core.inputs.snapshot import Options, Snapshot
 from scheduler.core.memo import Memo
-from scheduler.core.outputs import Estimate
+from scheduler.core.outputs import Estimate, Plan
 from scheduler.core.planner import estimating, plan
 from scheduler.core.resources import Amount
 from scheduler.core.whatif import simulate
@@ -52,16 +51,9 @@ def big_cluster(given: Snapshot) -> Iterator[dict[str, Any]]:
         "waiting": len(given.waiting),
     }
     yield {"measure": "cold_plan", **sizes, **timed(lambda: plan(given, memo=Memo()))}
-    memo, chain = Memo(), iter(list(islice(changes(given), RUNS)))
+    memo = Memo()
+    yield {"measure": "warm_plan_after_100_changes", **sizes, **warm_plans(given, memo)}
     plan(given, memo=memo)
-    # As the loop does once it has planned for the first time.
-    gc.collect()
-    gc.freeze()
-    yield {
-        "measure": "warm_plan_after_100_changes",
-        **sizes,
-        **timed(lambda: plan(next(chain), memo=memo)),
-    }
     last = given.waiting[len(given.waiting) // 2].id
     probing = Options(probe=frozenset({last}))
     yield {
@@ -71,6 +63,35 @@ def big_cluster(given: Snapshot) -> Iterator[dict[str, Any]]:
     }
     ending = replace(given, running=tuple(_ends(job) for job in given.running))
     yield {"measure": "estimates_of_1000_jobs", **sizes, **sliced(ending)}
+
+
+def warm_plans(given: Snapshot, memo: Memo) -> dict[str, Any]:
+    """Plans of a cluster that goes on, and how many jobs they start and book."""
+    changing = Changing(given)
+    made = [plan(given, memo=memo)]
+    # As the loop does once it has planned for the first time.
+    gc.collect()
+    gc.freeze()
+
+    def next_plan() -> None:
+        made.append(plan(changing.current, memo=memo))
+
+    walls, cpus = [], []
+    for _ in range(RUNS):
+        changing.enact(made[-1])
+        changing.change()
+        took = timed(next_plan, runs=1)
+        walls.append(took["seconds_p50"])
+        cpus.append(took["cpu_seconds_p50"])
+    return {
+        "runs": RUNS,
+        "seconds_p50": statistics.median(walls),
+        "seconds_max": max(walls),
+        "cpu_seconds_p50": statistics.median(cpus),
+        "starts": [len(one.starts) for one in made[1:]],
+        "bookings": [len(one.bookings) for one in made[1:]],
+        "evictions": [len(one.evictions) for one in made[1:]],
+    }
 
 
 def sliced(given: Snapshot) -> dict[str, Any]:
@@ -165,8 +186,13 @@ def busy_cluster(*, nodes: int, running: int, waiting: int, shapes: int) -> Snap
             Tenant(f"t{i}", "root", (FlavorQuota("h100", -(-nodes * 8 // TENANTS)),))
             for i in range(TENANTS)
         ),
-        queues=tuple(Queue(f"t{i}/q", f"t{i}") for i in range(TENANTS)),
+        queues=tuple(Queue(f"t{i}/q", f"t{i}", user_fairness=True) for i in range(TENANTS)),
         cohorts=(Cohort("root"),),
+        usage=tuple(
+            DecayedUsage(f"t{i}", f"u{user}", rng.uniform(0, 1e9))
+            for i in range(TENANTS)
+            for user in range(5)
+        ),
         running=gangs(rng, nodes, running),
         waiting=tuple(waiting_job(rng, f"j{i:05d}", asks[i % shapes]) for i in range(waiting)),
     )
@@ -204,7 +230,8 @@ def ask(rng: Random, number: int) -> Ask:
     levels = [None, "leaf", "spine"] if size <= 16 else [None, "spine"]
     role = Role("main", size, WHOLE_NODE, topology=TopologyAsk(required=rng.choice(levels)))
     limit = rng.choice([3_600.0, 86_400.0])
-    return Ask(tenant, f"{tenant}/q", "u", ("h100",), (role,), max_runtime_seconds=limit)
+    user = f"u{number // TENANTS % 5}"
+    return Ask(tenant, f"{tenant}/q", user, ("h100",), (role,), max_runtime_seconds=limit)
 
 
 def waiting_job(rng: Random, name: str, wanted: Ask) -> WaitingJob:
@@ -212,26 +239,49 @@ def waiting_job(rng: Random, name: str, wanted: Ask) -> WaitingJob:
     return WaitingJob(name, wanted, NOW - rng.uniform(0, 86_400))
 
 
-def changes(given: Snapshot) -> Iterator[Snapshot]:
-    """The snapshot after 100 more changes, again and again: ends, arrivals, cordons."""
-    rng = Random(SEED)
-    current = given
-    for turn in count():
+class Changing:
+    """A cluster that goes on: what a plan decides is made so, then 100 more things change."""
+
+    def __init__(self, given: Snapshot) -> None:
+        self._rng = Random(SEED)
+        self._turn = 0
+        self.current = given
+
+    def enact(self, made: Plan) -> None:
+        """Starts run, victims have gone."""
+        asks = {job.id: job.ask for job in self.current.waiting}
+        starting = {start.job for start in made.starts}
+        gone = {eviction.job for eviction in made.evictions}
+        now = self.current.now
+        started = tuple(
+            RunningJob(s.job, 1, asks[s.job], s.flavor, s.seats, now, now) for s in made.starts
+        )
+        self.current = replace(
+            self.current,
+            running=(*(job for job in self.current.running if job.id not in gone), *started),
+            waiting=tuple(job for job in self.current.waiting if job.id not in starting),
+        )
+
+    def change(self) -> None:
+        """20 nodes are cordoned or come back, 40 jobs end, 40 come."""
+        current, rng, turn = self.current, self._rng, self._turn
         nodes = list(current.nodes)
         for place in rng.sample(range(len(nodes)), 20):
             outs = () if nodes[place].outs else (OutCause.CORDONED,)
             nodes[place] = replace(nodes[place], outs=outs)
-        template = current.waiting[turn % len(current.waiting)].ask
-        arrivals = tuple(waiting_job(rng, f"x{turn}-{i}", template) for i in range(40))
+        asks = [job.ask for job in rng.sample(current.waiting, 40)]
+        arrivals = tuple(
+            WaitingJob(f"x{turn}-{i}", wanted, current.now) for i, wanted in enumerate(asks)
+        )
         gone = {job.id for job in rng.sample(current.running, 40)}
-        current = replace(
+        self._turn += 1
+        self.current = replace(
             current,
             now=current.now + 1,
             nodes=tuple(nodes),
             running=tuple(job for job in current.running if job.id not in gone),
-            waiting=(*current.waiting[40:], *arrivals),
+            waiting=(*current.waiting, *arrivals),
         )
-        yield current
 
 
 def _ends(job: RunningJob) -> RunningJob:

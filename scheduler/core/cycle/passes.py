@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 
 from scheduler.core.cycle.attempts import Blocked, Obstacle, Placed, attempt, refusals
 from scheduler.core.cycle.backfill import Backfill
@@ -24,7 +24,7 @@ from scheduler.core.inputs.jobs import Ask, WaitingJob
 from scheduler.core.inputs.quotas import Queue
 from scheduler.core.inputs.snapshot import Effort
 from scheduler.core.memo import Place
-from scheduler.core.order.line import FairLine, Line, PlainLine, age_key, limit_key
+from scheduler.core.order.line import FairLine, Line, PlainLine, age_key
 from scheduler.core.order.merge import merged_order
 from scheduler.core.order.turns import Turns
 from scheduler.core.order.usage import UserUsage
@@ -97,6 +97,7 @@ class Pass:
         self._answered: dict[int, str] = {}
         """Classes by ask (its id): of those whose jobs are all refused, and of those whose jobs are
         refused unless they want a booking."""
+        self._least = world.memo.least_gpus
         self._unlike: set[str] = set()
         """Jobs that are not like their class."""
         self._strict: dict[str, list[WaitingJob]] = {}
@@ -114,7 +115,7 @@ class Pass:
         if deferred:
             self._take_turns(
                 {
-                    place: PlainLine(self._shortest_first(lines[place], jobs))
+                    place: PlainLine(_shortest_first(_sorted(jobs, waiting.by_place[place])))
                     for place, jobs in deferred.items()
                 },
                 self._consider,
@@ -122,20 +123,6 @@ class Pass:
         taken = {place: line.taken() for place, line in lines.items()}
         self.outcome.order = merged_order(waiting.aged, self._turned, taken)
         return self.outcome
-
-    def _shortest_first(self, line: Line, jobs: list[WaitingJob]) -> list[WaitingJob]:
-        if not isinstance(line, PlainLine):
-            return sorted(jobs, key=limit_key)
-        # They are in order of age inside one priority: what has the same limit stays so.
-        ranks: dict[int, tuple[int, float]] = {}
-        by_rank: dict[tuple[int, float], list[WaitingJob]] = defaultdict(list)
-        for job in jobs:
-            ask = job.ask
-            rank = ranks.get(id(ask))
-            if rank is None:
-                rank = ranks[id(ask)] = (-ask.priority, ask.limit)
-            by_rank[rank].append(job)
-        return [job for rank in sorted(by_rank) for job in by_rank[rank]]
 
     def _take_turns(
         self, lines: Mapping[tuple[str, str], Line], consider: Callable[[WaitingJob], None]
@@ -146,58 +133,60 @@ class Pass:
             consider(following)
 
     def _line(self, place: tuple[str, str], jobs: list[WaitingJob]) -> Line:
-        if self.world.queue_of(jobs[0]).user_fairness:
-            return FairLine(jobs, partial(self._usage.of, place[0]))
-        return PlainLine(jobs)
+        queue = self.world.queue_of(jobs[0])
+        if not queue.user_fairness or all(job.ask.user == jobs[0].ask.user for job in jobs):
+            return PlainLine(jobs)
+        after = queue.booking_after_seconds
+        due_before = -math.inf if after is None else self._now - after
+        return FairLine(jobs, partial(self._usage.of, place[0]), due_before)
 
     def _head_of(self, line: Line) -> WaitingJob | None:
         """The next job of the line that needs a turn; those before it are taken out, with their
         answers noted."""
         while True:
-            if isinstance(line, PlainLine):
-                self._pass_known(line)
+            self._pass_known(line)
             head = line.peek()
             if head is None or not self._needs_no_turn(head):
                 return head
             line.pop()
 
-    def _pass_known(self, line: PlainLine) -> None:
+    def _pass_known(self, line: Line) -> None:
         """Take out, many at a time, jobs whose asks are answered and that want no booking."""
-        jobs, first = line.jobs, line.place
-        if first >= len(jobs):
+        head = line.peek()
+        if head is None:
             return
-        queue = self.world.queue_of(jobs[first])
+        queue = self.world.queue_of(head)
         if queue.name in self._strict:
             return
         may_defer = not self._is_second_round and queue.name in self.backfill.deferring
         booked_before = self.backfill.books_before(queue)
         closed, answered, classes = self._closed, self._answered, self.outcome.classes
-        unlike, place, count = self._unlike, first, len(self._deferred)
-        for job in islice(jobs, first, None):
-            if job.id in unlike:
-                break
-            ask = id(job.ask)
-            key = closed.get(ask)
-            if key is None:
-                if job.submitted_at <= booked_before:
+        hopeless, unlike = self._hopeless_from(queue), self._unlike
+        passed, deferred = 0, len(self._deferred)
+        with closing(line.ahead()) as ahead:
+            for job in ahead:
+                if job.id in unlike:
                     break
-                key = answered.get(ask)
-            if key is not None:
-                classes[job.id] = key
-            elif may_defer:
-                self._deferred.append(job)
-            else:
-                break
-            place += 1
-        self.outcome.skipped += place - first - (len(self._deferred) - count)
-        line.place = place
+                ask = id(job.ask)
+                key = closed.get(ask)
+                if key is None:
+                    if job.submitted_at <= booked_before:
+                        break
+                    key = answered.get(ask)
+                if key is not None:
+                    classes[job.id] = key
+                elif hopeless is not None and self._least(job.ask) >= hopeless:
+                    pass
+                elif may_defer:
+                    self._deferred.append(job)
+                else:
+                    break
+                passed += 1
+        self.outcome.skipped += passed - (len(self._deferred) - deferred)
 
     def _needs_no_turn(self, job: WaitingJob) -> bool:
         """Take note of a job whose answer is the same whenever its turn comes: one of a class that
         was refused and that nothing can help in this pass, or a backfill candidate for later."""
-        if not self._explains and self._is_hopeless(job):
-            self.outcome.skipped += 1
-            return True
         ask = job.ask
         seen = self._seen.get(id(ask))
         if seen is None:
@@ -224,20 +213,13 @@ class Pass:
             return True
         return False
 
-    def _is_hopeless(self, job: WaitingJob) -> bool:
-        """Whether the job needs more GPUs than are free at all, and its turn would bring neither a
-        booking nor an eviction. Cheap, and enough where nobody asks for reasons."""
-        if self.evictions.may_search or self._gate is not None:
-            return False
-        least, fields = self.world.memo.least_gpus(job.ask), self.world.fields
-        for flavor in job.ask.flavors:
-            field = fields.get(flavor)
-            if field is not None and not field.is_short_of(least):
-                return False
-        queue = self.world.queue_of(job)
-        if not queue.backfill or self.backfill.wants_booking(queue, job):
-            return False
-        return own_gate(job, self.world.now) is None and not self.evictions.is_held_for(job)
+    def _hopeless_from(self, queue: Queue) -> int | None:
+        """From how many GPUs on a job of the queue that wants no booking needs more than are free on
+        any flavor, so that its turn would bring nothing. Cheap, and enough where nobody asks for
+        reasons; None where it does not hold."""
+        if self._explains or self.evictions.may_search or self._gate or not queue.backfill:
+            return None
+        return 1 + max((field.most_gpus for field in self.world.fields.values()), default=0)
 
     def _in_order(self, job: WaitingJob) -> None:
         """Consider the job, or leave it for later as a backfill candidate."""
@@ -365,3 +347,22 @@ class Pass:
         reason = self.outcome.blocked[key][1][0]
         if reason.code in FOR_EVER:
             self.outcome.finishes.append(Finish(job.id, FinishCause.INFEASIBLE, reason))
+
+
+def _sorted(jobs: list[WaitingJob], line: list[WaitingJob]) -> list[WaitingJob]:
+    """The jobs, some of those of the line, in its order."""
+    wanted = {job.id for job in jobs}
+    return [job for job in line if job.id in wanted]
+
+
+def _shortest_first(jobs: list[WaitingJob]) -> list[WaitingJob]:
+    """By priority, then by the shortest limit; those with equal ones stay in order."""
+    ranks: dict[int, tuple[int, float]] = {}
+    by_rank: dict[tuple[int, float], list[WaitingJob]] = defaultdict(list)
+    for job in jobs:
+        ask = job.ask
+        rank = ranks.get(id(ask))
+        if rank is None:
+            rank = ranks[id(ask)] = (-ask.priority, ask.limit)
+        by_rank[rank].append(job)
+    return [job for rank in sorted(by_rank) for job in by_rank[rank]]

@@ -7,8 +7,10 @@ as jobs start in the pass, so with user fairness the next job is chosen when it 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import islice
 
 from scheduler.core.inputs.jobs import WaitingJob
 
@@ -24,11 +26,6 @@ def age_key(job: WaitingJob) -> tuple[int, float, str]:
     return (-job.ask.priority, job.submitted_at, job.id)
 
 
-def limit_key(job: WaitingJob) -> tuple[int, float, float, str]:
-    """Priority, then the shortest run-time limit, then age: for backfill candidates."""
-    return (-job.ask.priority, job.ask.limit, job.submitted_at, job.id)
-
-
 def is_plain(job: WaitingJob) -> bool:
     """Whether nothing but its ask and age matters: no times, dependencies or survivors of its own."""
     return (
@@ -39,7 +36,7 @@ def is_plain(job: WaitingJob) -> bool:
 
 
 class PlainLine:
-    """Jobs in a fixed order. `place` is that of the next: whoever reads `jobs` may move it on."""
+    """Jobs in a fixed order; `place` is that of the next."""
 
     def __init__(self, jobs: Sequence[WaitingJob]) -> None:
         self.jobs = jobs
@@ -54,21 +51,39 @@ class PlainLine:
         self.place += 1
         return self.jobs[self.place - 1]
 
+    def ahead(self) -> Generator[WaitingJob, None, None]:
+        """The jobs from here on. Each one is taken when the next is asked for: stop at one, close the
+        generator, and it stays in line."""
+        for job in islice(self.jobs, self.place, None):
+            yield job
+            self.place += 1
+
     def taken(self) -> list[str]:
         """Ids of the jobs taken so far, in order."""
         return [job.id for job in self.jobs[: self.place]]
 
 
+_DUE = -1.0
+"""Stands for the usage of a user whose turn has come by age."""
+
+
 class FairLine:
     """Jobs of many users: inside one priority the user with the least usage goes first.
 
-    `usage_of` gives a user's usage now; it may only grow while the line is used.
+    So that fairness starves nobody, a job submitted until `due_before` goes before all that are
+    not, the oldest first; one job of each user, the others by usage. `usage_of` gives a user's
+    usage now; it may only grow while the line is used.
     """
 
-    def __init__(self, jobs: Iterable[WaitingJob], usage_of: UsageOf) -> None:
+    def __init__(
+        self, jobs: Iterable[WaitingJob], usage_of: UsageOf, due_before: float = -math.inf
+    ) -> None:
+        """`jobs` are in order of `age_key`."""
         self._usage_of = usage_of
+        self._due_before = due_before
+        self._had_turns: set[tuple[int, str]] = set()
         self._by_user: dict[tuple[int, str], deque[WaitingJob]] = defaultdict(deque)
-        for job in sorted(jobs, key=age_key):
+        for job in jobs:
             self._by_user[-job.ask.priority, job.ask.user].append(job)
         self._taken: list[str] = []
         self._heap = [self._entry(key) for key in self._by_user]
@@ -76,7 +91,9 @@ class FairLine:
 
     def _entry(self, key: tuple[int, str]) -> tuple[int, float, float, str, str]:
         head = self._by_user[key][0]
-        return (key[0], self._usage_of(key[1]), head.submitted_at, head.id, key[1])
+        is_due = head.submitted_at <= self._due_before and key not in self._had_turns
+        usage = _DUE if is_due else self._usage_of(key[1])
+        return (key[0], usage, head.submitted_at, head.id, key[1])
 
     def _refresh(self) -> None:
         """Usage only grows: an entry that grew sinks until the top is true."""
@@ -99,14 +116,47 @@ class FairLine:
         """Take the next job."""
         self._refresh()
         top = self._heap[0]
-        key = (top[0], top[4])
-        job = self._by_user[key].popleft()
+        job = self._by_user[top[0], top[4]].popleft()
+        self._took(job, top[1])
+        self._sink()
+        return job
+
+    def _sink(self) -> None:
+        """The first user's next job has changed: put the user where it belongs now."""
+        key = (self._heap[0][0], self._heap[0][4])
         if self._by_user[key]:
             heapq.heapreplace(self._heap, self._entry(key))
         else:
             heapq.heappop(self._heap)
+
+    def ahead(self) -> Generator[WaitingJob, None, None]:
+        """As in `PlainLine`. No usage may change meanwhile."""
+        while self._heap:
+            self._refresh()
+            try:
+                yield from self._ahead_of_others()
+            finally:
+                self._sink()
+
+    def _ahead_of_others(self) -> Generator[WaitingJob, None, None]:
+        """The first user's jobs that come before anybody else's."""
+        priority, usage, _, _, user = self._heap[0]
+        others = min(self._heap[1:3], default=None)
+        jobs = self._by_user[priority, user]
+        while jobs:
+            job = jobs[0]
+            if others is not None and others < (priority, usage, job.submitted_at, job.id, user):
+                return
+            yield job
+            jobs.popleft()
+            self._took(job, usage)
+            if usage == _DUE:
+                return
+
+    def _took(self, job: WaitingJob, usage: float) -> None:
         self._taken.append(job.id)
-        return job
+        if usage == _DUE:
+            self._had_turns.add((-job.ask.priority, job.ask.user))
 
     def taken(self) -> list[str]:
         """Ids of the jobs taken so far, in order."""

@@ -41,11 +41,13 @@ class Field:
         self._tallies: dict[TallyKey, Tally] = {}
         self._left: dict[TallyKey, tuple[Bools, Left]] = {}
         self._usable: dict[tuple[int, tuple[int, ...]], tuple[Bools, Bools]] = {}
-        self._most_gpus = int(np.maximum(free[GPUS], 0).sum())
+        self.moves = 0
+        """How often something was taken or given back."""
+        self.most_gpus = int(np.maximum(free[GPUS], 0).sum())
 
     def is_short_of(self, gpus: int) -> bool:
         """Whether fewer than `gpus` GPUs are free on all nodes together (no false alarm)."""
-        return gpus > self._most_gpus
+        return gpus > self.most_gpus
 
     def tally(self, demand: Demand, usable: Bools) -> Tally:
         """Replicas per node and domain as things are. Read only; good until something is taken."""
@@ -92,17 +94,18 @@ class Field:
     def take(self, nodes: Ints, amounts: Ints) -> None:
         """Nodes (distinct) lose the amounts."""
         self.free[:, nodes] -= amounts
-        self._most_gpus -= int(amounts[GPUS].sum())
+        self.most_gpus -= int(amounts[GPUS].sum())
         self._moved(nodes)
 
     def give_back(self, nodes: Ints, amounts: Ints) -> None:
         """Undo `take`."""
         self.free[:, nodes] += amounts
-        self._most_gpus += int(amounts[GPUS].sum())
+        self.most_gpus += int(amounts[GPUS].sum())
         self._moved(nodes)
 
     def _moved(self, nodes: Ints) -> None:
         """Tallies that were asked for since the last change follow this one; others are dropped."""
+        self.moves += 1
         self._left.clear()
         self._tallies = {key: tally for key, tally in self._tallies.items() if tally.is_wanted}
         for tally in self._tallies.values():

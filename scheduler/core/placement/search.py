@@ -125,7 +125,15 @@ def _descend(
     """Split the gang down to nodes. `amounts` are (replicas in whole groups, replicas asked)."""
     wanted, need = amounts
     level = [(domain, wanted)]
+    span = slice(*grid.tiers[position].starts[domain : domain + 2].tolist())
     for below in range(position, grid.node_tier):
+        if grid.tiers[below].size == grid.tiers[below + 1].size:
+            # Each domain has one child, of the same number.
+            continue
+        if below + 1 == grid.node_tier and counts[-1][span].max() == 1:
+            nodes = _ones(grid, counts, (below, span), level)
+            parts = np.ones(nodes.size, dtype=np.int64)
+            return Choice(position, domain, *_trimmed(nodes, parts, wanted - need))
         starts = grid.tiers[below].child_starts
         narrower: list[tuple[int, int]] = []
         for parent, amount in level:
@@ -137,6 +145,22 @@ def _descend(
     nodes = np.array([node for node, _ in level], dtype=np.int64)
     parts = np.array([part for _, part in level], dtype=np.int64)
     return Choice(position, domain, *_trimmed(nodes, parts, wanted - need))
+
+
+def _ones(
+    grid: Grid, counts: list[Ints], where: tuple[int, slice], level: list[tuple[int, int]]
+) -> Ints:
+    """The last step of the way down where nodes hold one replica each: the first nodes of each
+    domain of the level (a tier's), as many as its part."""
+    below, span = where
+    tier = grid.tiers[below]
+    parts = np.zeros(tier.size, dtype=np.int64)
+    parts[[parent for parent, _ in level]] = [part for _, part in level]
+    nodes = counts[-1][span].nonzero()[0] + span.start
+    owners = tier.of_node[nodes]
+    ranks = np.arange(nodes.size) - owners.searchsorted(owners)
+    chosen: Ints = nodes[ranks < parts[owners]]
+    return chosen
 
 
 def _trimmed(nodes: Ints, parts: Ints, surplus: int) -> tuple[Ints, Ints]:
@@ -158,9 +182,10 @@ def split(sizes: Ints, need: int) -> list[tuple[int, int]]:
     """
     total = int(sizes.sum())
     if total == need:
-        return [(int(i), int(sizes[i])) for i in np.flatnonzero(sizes)]
+        whole = sizes.nonzero()[0]
+        return list(zip(whole.tolist(), sizes[whole].tolist(), strict=True))
     if int(sizes.max()) == 1:
-        return [(i, 1) for i in np.flatnonzero(sizes)[:need].tolist()]
+        return [(i, 1) for i in sizes.nonzero()[0][:need].tolist()]
     ascending = np.argsort(sizes, kind="stable")
     ordered = sizes[ascending]
     how_many = int(np.searchsorted(np.cumsum(ordered[::-1]), need)) + 1

@@ -22,10 +22,31 @@ from scheduler.core.placement.gang import Placement, place, place_counted
 from scheduler.core.placement.search import bubble_up
 from scheduler.core.timeline.claims import Claim, Claims, claims_of
 from scheduler.core.timeline.future import Future
-from scheduler.core.topology.grid import GPUS, Bools
+from scheduler.core.topology.grid import GPUS, Bools, Grid, Ints
 
 _MOMENTS_TRIED = 64
 _LEAST_GAP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """What a booking of one role was placed in: `replicas` per node beside the claims before it, and
+    per domain of the widest tier that it may fill (`domain_of` a node), `spare` more than it needs."""
+
+    replicas: Ints
+    spare: Ints
+    domain_of: Ints
+
+    def is_spent_by(self, start: Claim, gpus: int, grid: Grid) -> bool:
+        """Whether a start surely leaves too little: its nodes hold no more than their other GPUs
+        can, at `gpus` a replica."""
+        nodes = start.nodes
+        left = (grid.capacity[GPUS, nodes] - start.amounts[GPUS]) // gpus
+        lost = np.maximum(self.replicas[nodes] - left, 0)
+        spare = self.spare - np.bincount(
+            self.domain_of[nodes], weights=lost, minlength=self.spare.size
+        )
+        return bool((spare < 0).all())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +57,14 @@ class Booked:
     demands: tuple[Demand, ...]
     claim: Claim
     placement: Placement
+    room: Room | None = None
+
+    def is_ruled_out_by(self, start: Claim) -> bool:
+        """Whether it is plain, without placing it again, that it has no place beside the start."""
+        if self.room is None:
+            return False
+        grid, gpus = self.placement.grid, self.demands[0].request[GPUS]
+        return self.room.is_spent_by(start, gpus, grid)
 
 
 class Bookings:
@@ -56,6 +85,8 @@ class Bookings:
         self._claims: Claims | None = None
         self._turns: list[float] = []
         self._stood: tuple[Claim, ...] = ()
+        self._fresh = -1
+        """The move of the field at which every booking sits where it would be placed anew."""
 
     @property
     def booked(self) -> Sequence[Booked]:
@@ -64,7 +95,7 @@ class Bookings:
 
     @booked.setter
     def booked(self, booked: Sequence[Booked]) -> None:
-        self._booked, self._claims = list(booked), None
+        self._booked, self._claims, self._fresh = list(booked), None, -1
 
     def _claimed(self) -> Claims:
         """Standing claims and those of the bookings, with the ends of both sorted in `_turns`."""
@@ -78,6 +109,8 @@ class Bookings:
 
     def _add(self, booked: Booked) -> None:
         claims, claim = self._claimed(), booked.claim
+        if not self._booked:
+            self._fresh = self._field.moves
         self._booked.append(booked)
         self._claims = claims.followed_by(claim)
         if claim.until < NEVER:
@@ -101,9 +134,9 @@ class Bookings:
                 break
             self.tries_left -= 1
             then = replace(stay, start=moment, until=moment + length)
-            placement = self._place(then, demands, claims)
-            if placement is not None:
-                made = Booked(then, demands, claim_of(then, placement), placement)
+            placed = self._place(then, demands, claims)
+            if placed is not None:
+                made = Booked(then, demands, claim_of(then, placed[0]), *placed)
                 self._add(made)
                 return made
         return None
@@ -159,17 +192,31 @@ class Bookings:
             for tier in range(self._field.grid.node_tier, demand.limit_tier - 1, -1)
         )
 
-    def _place(self, stay: Stay, demands: tuple[Demand, ...], claims: Claims) -> Placement | None:
+    def _place(
+        self, stay: Stay, demands: tuple[Demand, ...], claims: Claims, *, again: bool = False
+    ) -> tuple[Placement, Room | None] | None:
+        """A place for the stay beside the claims. `again`: its moment is asked for over and over."""
         grid, future, usable = self._field.grid, self.future, self._field.usable(stay)
-        nodes, free = claims.beside(stay.start, stay.until, future.free_on)
+        free_on = future.free_kept if again else future.free_on
+        nodes, free = claims.beside(stay.start, stay.until, free_on)
         if len(demands) != 1:
             every = future.free_at(stay.start).copy()
             every[:, nodes] = free
-            return place(grid, demands, every, usable)
-        cap = future.replicas_at(demands[0], stay.start)
-        cap[nodes] = replica_capacity(demands[0], free, None)
-        counts = bubble_up(grid, np.where(usable, cap, 0), demands[0].layers)
-        return place_counted(grid, demands[0], counts)
+            together = place(grid, demands, every, usable)
+            return None if together is None else (together, None)
+        demand = demands[0]
+        cap = future.replicas_at(demand, stay.start)
+        if nodes.size:
+            cap[nodes] = replica_capacity(demand, free, None)
+        cap = np.where(usable, cap, 0)
+        counts = bubble_up(grid, cap, demand.layers)
+        placement = place_counted(grid, demand, counts)
+        if placement is None:
+            return None
+        if demand.layers or demand.request[GPUS] == 0:
+            return placement, None
+        tier = demand.limit_tier
+        return placement, Room(cap, counts[tier] - demand.count, grid.tiers[tier].of_node)
 
     def touched_by(self, start: Claim) -> list[Booked]:
         """Bookings that begin before the start would end and use any of its nodes."""
@@ -204,12 +251,19 @@ class Bookings:
         plan will place the same bookings beside the start, and must find them no later.
         """
         early = self._before(start.until)
-        if not early or not (self._is_delicate(early) or self.touched_by(start)):
+        # The caller takes the nodes next, which is one more move of the field.
+        if not early:
+            self._fresh += self._fresh == self._field.moves
             return True
+        if not (self._is_delicate(early) or self.touched_by(start)):
+            self._fresh = -1
+            return True
+        if any(booked.is_ruled_out_by(start) for booked in early):
+            return False
         again = self._again(start)
         if again is None:
             return False
-        self.booked = again
+        self.booked, self._fresh = again, self._field.moves + 1
         return True
 
     def _is_delicate(self, early: Sequence[Booked]) -> bool:
@@ -218,15 +272,24 @@ class Bookings:
         return len(self._booked) > 1 or any(len(booked.demands) > 1 for booked in early)
 
     def _again(self, start: Claim) -> list[Booked] | None:
+        """The bookings placed again, each at its time, beside the start; None when one finds no place."""
         kept: list[Booked] = []
         claims = claims_of([*self._standing.values(), start])
+        same = self._fresh == self._field.moves
         for booked in self._booked:
-            placement = self._place(booked.stay, booked.demands, claims)
-            if placement is None:
+            if same and booked.stay.start >= start.until:
+                # Nothing of what it was placed beside has changed.
+                kept.append(booked)
+                claims = claims.followed_by(booked.claim)
+                continue
+            placed = self._place(booked.stay, booked.demands, claims, again=True)
+            if placed is None:
                 return None
-            claim = claim_of(booked.stay, placement)
+            claim = claim_of(booked.stay, placed[0])
             claims = claims.followed_by(claim)
-            kept.append(replace(booked, claim=claim, placement=placement))
+            kept.append(Booked(booked.stay, booked.demands, claim, *placed))
+            same = same and np.array_equal(claim.nodes, booked.claim.nodes)
+            same = same and np.array_equal(claim.amounts, booked.claim.amounts)
         return kept
 
 

@@ -50,7 +50,9 @@ class Claims:
         Releases inside the interval only add, so the least is at its start or where a claim begins
         inside it. With many claims all are counted as if at once: less than there is, never more.
         """
-        overlapping = np.flatnonzero((self.starts < until) & (self.untils > start))
+        if not self.starts.size:
+            return self.spans.nodes, self.spans.amounts
+        overlapping = ((self.starts < until) & (self.untils > start)).nonzero()[0]
         every = overlapping.size == self.starts.size
         spans = self.spans if every else self.spans.picked(overlapping)
         starts = self.starts[overlapping]
@@ -71,8 +73,13 @@ class Claims:
 
 def claims_of(claims: Sequence[Claim]) -> Claims:
     """These claims as arrays."""
+    if not claims:
+        return _NO_CLAIMS
     return Claims(
         np.array([claim.start for claim in claims], dtype=np.float64),
         np.array([claim.until for claim in claims], dtype=np.float64),
         spans_of([(claim.nodes, claim.amounts) for claim in claims]),
     )
+
+
+_NO_CLAIMS = Claims(np.zeros(0), np.zeros(0), spans_of(()))

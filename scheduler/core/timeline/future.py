@@ -46,7 +46,7 @@ class _Steps:
 
     def latest(self, count: int) -> Ints:
         """The last of each node's entries among the first `count`."""
-        return np.flatnonzero(self.after[:count] >= count)
+        return (self.after[:count] >= count).nonzero()[0]
 
 
 class Future:
@@ -67,8 +67,17 @@ class Future:
         self._steps: _Steps | None = None
         self._times: list[float] | None = None
         self._gained: Ints | None = None
+        self._forget_free()
+
+    def _forget_free(self) -> None:
         self._free: dict[int, Ints] = {}
         self._capacities: dict[tuple[object, ...], Capacity] = {}
+        self._moves = self._field.moves
+
+    def _follow_field(self) -> None:
+        """What is free may have moved otherwise than by a start: holds are kept and released."""
+        if self._moves != self._field.moves:
+            self._forget_free()
 
     def started(self, release: Release) -> None:
         """A job has started in this pass (its field has counted it) and will end."""
@@ -118,7 +127,9 @@ class Future:
     def last_release(self, nodes: Ints, until: float) -> Release | None:
         """The latest release by `until` that touches any of the nodes."""
         count = int(self._spans.offsets[bisect_right(self._ends, until)])
-        touching = np.flatnonzero(np.isin(self._spans.nodes[:count], nodes))
+        mask = np.zeros(self._field.grid.size, dtype=np.bool_)
+        mask[nodes] = True
+        touching = mask[self._spans.nodes[:count]].nonzero()[0]
         if not touching.size:
             return None
         entry = int(touching[-1])
@@ -136,6 +147,7 @@ class Future:
         count = self._passed(moment)
         if count == 0:
             return self._field.free
+        self._follow_field()
         found = self._free.get(count)
         if found is None:
             if len(self._free) >= _MATRICES_KEPT:
@@ -160,6 +172,11 @@ class Future:
             free[:, released] += steps.gained[:, entries[released]]
         return free
 
+    def free_kept(self, nodes: Ints, moment: float) -> Ints:
+        """`free_on` by way of the matrix that `free_at` keeps, for moments that are asked for often."""
+        free: Ints = self.free_at(moment)[:, nodes]
+        return free
+
     @property
     def steps(self) -> _Steps:
         """The releases entry by entry."""
@@ -172,6 +189,7 @@ class Future:
         # A replica that asks for nothing fits as often as it is wanted.
         wanted = 0 if any(demand.request) else demand.count
         key = (demand.request, demand.groups_of, demand.domain_gpus, wanted)
+        self._follow_field()
         found = self._capacities.get(key)
         if found is None:
             found = self._capacities[key] = Capacity(self._field, self.steps, demand)
@@ -223,23 +241,31 @@ class Capacity:
         one domain holds now."""
         found = self._sums.get((tier_index, id(usable)))
         if found is None or found[0] is not usable:
+            # A grid without nodes has no domains: the root then holds nothing.
+            tier_index = tier_index if self._grid.size else 0
             tier, steps = self._grid.tiers[tier_index], self._steps
             now = np.where(usable, self._now, 0)
-            by_domain = np.add.reduceat(now, tier.starts[:-1]) if now.size else now
             previous = np.where(steps.before >= 0, self._then[steps.before], self._now[steps.nodes])
             more = np.where(usable[steps.nodes], self._then - previous, 0)
-            domains = tier.of_node[steps.nodes]
-            order = np.argsort(domains, kind="stable")
-            sums = by_domain[domains[order]] + _running_sums(domains[order], more[order])
-            most = int(by_domain.max()) if by_domain.size else 0
+            if tier_index == 0:
+                most = int(now.sum())
+                order, sums = np.arange(more.size), most + more.cumsum()
+            else:
+                by_domain = np.add.reduceat(now, tier.starts[:-1])
+                domains = tier.of_node[steps.nodes]
+                order = domains.argsort(kind="stable")
+                sums = by_domain[domains[order]] + _running_sums(domains[order], more[order])
+                most = int(by_domain.max())
             found = self._sums[tier_index, id(usable)] = (usable, order, sums, most)
         return found[1:]
 
 
 def _steps_of(spans: Spans) -> _Steps:
     count = spans.nodes.size
-    order = np.argsort(spans.nodes, kind="stable")
+    order = spans.nodes.argsort(kind="stable")
     nodes = spans.nodes[order]
+    if not (nodes[1:] == nodes[:-1]).any():
+        return _Steps(spans.nodes, spans.amounts, np.full(count, -1), np.full(count, count))
     gained = np.empty_like(spans.amounts)
     gained[:, order] = _running_sums(nodes, spans.amounts[:, order])
     before, after = np.full(count, -1), np.full(count, count)

@@ -7,8 +7,9 @@ need then. Asked by the cycle beside `Bookings.admits`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Pledges:
         self._held = held
         self._uses = uses
         self._pledges: list[Pledge] = []
-        self._then: dict[tuple[float, str], _Then] = {}
+        self._then: dict[int, _Then] = {}
         self._full: dict[tuple[float, str], _Then] = {}
         self._anchors: dict[str, list[float]] = {}
 
@@ -122,16 +123,15 @@ class Pledges:
         later = [p for p in later if p.use.flavor == start.flavor]
         if not later or self._all_fit_now(start, later):
             return None
-        ahead = 0
-        for place, pledge in enumerate(later):
+        for pledge in later:
+            then = self._accounts_for(pledge)
+            use = pledge.use
             # Whoever uses a GPU, it takes at most one from the pledged job's room.
-            most = pledge.use.gpus + start.gpus + ahead
-            then = self._accounts_at(pledge.booked.claim.start, start.flavor)
-            if most > then.room(pledge.use.ask, pledge.use.flavor) and not _fits_then(
-                then, start, pledge, later[:place]
-            ):
-                return pledge.booked
-            ahead += pledge.use.gpus
+            if use.gpus + start.gpus <= then.room(use.ask, use.flavor):
+                continue
+            with then.counted([(start.ask, start.flavor, start.gpus)]):
+                if use.gpus > then.room(use.ask, use.flavor):
+                    return pledge.booked
         return None
 
     def _all_fit_now(self, start: Use, pledges: list[Pledge]) -> bool:
@@ -139,11 +139,19 @@ class Pledges:
         uses = (start, *(pledge.use for pledge in pledges))
         return self._accounts.hold((use.ask, use.flavor, use.gpus) for use in uses)
 
-    def _accounts_at(self, moment: float, flavor: str) -> Accounts:
-        """The accounts as they will be at a moment if only what runs now ran on."""
-        found = self._then.get((moment, flavor))
+    def _accounts_for(self, pledge: Pledge) -> Accounts:
+        """The accounts at the pledge's own time, if only what runs now ran on and what was pledged
+        before it is used."""
+        moment, flavor = pledge.booked.claim.start, pledge.use.flavor
+        found = self._then.get(id(pledge))
         if found is None:
-            found = self._then[moment, flavor] = self._opened(moment, flavor)
+            found = self._then[id(pledge)] = self._opened(moment, flavor)
+            found.accounts.catch_up(
+                (usage_group(other.use.ask, flavor), other.use.gpus)
+                for other in takewhile(lambda other: other is not pledge, self._pledges)
+                if other.use.flavor == flavor
+                and other.booked.claim.start <= moment < other.use.until
+            )
         return self._caught_up(found, moment, flavor)
 
     def _full_at(self, moment: float, flavor: str) -> Accounts:
@@ -186,12 +194,3 @@ class _Then:
     entries: int = 0
     uses: int = 0
     pledges: int = 0
-
-
-def _fits_then(then: Accounts, start: Use, pledge: Pledge, before: Sequence[Pledge]) -> bool:
-    """Whether the pledged job has its room at its own time, the start and the pledges before it in
-    use; `then` are the accounts at that time."""
-    moment = pledge.booked.claim.start
-    active = [p.use for p in before if p.booked.claim.start <= moment < p.use.until]
-    with then.counted((use.ask, use.flavor, use.gpus) for use in (*active, start)):
-        return pledge.use.gpus <= then.room(pledge.use.ask, pledge.use.flavor)

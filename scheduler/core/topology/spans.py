@@ -25,7 +25,7 @@ class Spans:
     @property
     def sizes(self) -> Ints:
         """How many nodes each holder has."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     @property
     def owners(self) -> Ints:
@@ -84,12 +84,12 @@ def summed(nodes: Ints, amounts: Ints) -> tuple[Ints, Ints]:
     """The distinct nodes, ascending, and the (4, nodes) sums of their amounts."""
     if not nodes.size:
         return nodes, amounts
-    order = np.argsort(nodes, kind="stable")
+    order = nodes.argsort(kind="stable")
     nodes = nodes[order]
     is_first = np.empty(nodes.size, dtype=np.bool_)
     is_first[0] = True
     np.not_equal(nodes[1:], nodes[:-1], out=is_first[1:])
-    firsts = np.flatnonzero(is_first)
+    firsts = is_first.nonzero()[0]
     return nodes[firsts], np.add.reduceat(amounts[:, order], firsts, axis=1)
 
 
