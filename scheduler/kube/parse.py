@@ -61,7 +61,8 @@ def parse_node(raw: Raw) -> NodeSeen:
         memory_mib=mib_offered(allocatable.get("memory", 0)),
         pods=count(allocatable.get("pods", 0)),
         taints=tuple(
-            TaintSeen(t["key"], t.get("value") or "", t["effect"]) for t in spec.get("taints") or ()
+            TaintSeen(t["key"], t.get("value") or "", t["effect"], parse_time(t.get("timeAdded")))
+            for t in spec.get("taints") or ()
         ),
         unschedulable=bool(spec.get("unschedulable")),
         conditions=tuple(_condition(c) for c in status.get("conditions") or ()),

@@ -6,7 +6,7 @@ Made by `parse`, delivered by `watching`, read by scheduler.reconcile and schedu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 OUR_PREFIX = "muster.dev/"
@@ -14,11 +14,12 @@ OUR_PREFIX = "muster.dev/"
 
 @dataclass(frozen=True, slots=True)
 class TaintSeen:
-    """One taint of a node."""
+    """One taint of a node. added_at: as Kubernetes notes it, where it does."""
 
     key: str
     value: str
     effect: str
+    added_at: datetime | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

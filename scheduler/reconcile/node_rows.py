@@ -21,10 +21,11 @@ PCI_LABELS = (
     "feature.node.kubernetes.io/pci-1002.present",
     "feature.node.kubernetes.io/pci-0380_1002.present",
 )
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 # The node controller's marks, and ours, for what other columns say already.
 MARKS = frozenset(
     {
-        "node.kubernetes.io/unschedulable",
+        UNSCHEDULABLE,
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
         OUT_TAINT,
@@ -126,11 +127,21 @@ def out_causes(node: NodeSeen, flavor: FlavorRule | None) -> list[dict[str, Any]
         since = node.ready_since
         causes.append(_cause(OutCause.NOT_READY, since=since.isoformat() if since else None))
     if node.unschedulable or node.deleting:
-        causes.append(_cause(OutCause.CORDONED))
+        causes.append(_cause(OutCause.CORDONED, **_since(cordon_taint(node))))
     keeping_off = next((t for t in node.taints if _keeps_off(t, flavor)), None)
     if keeping_off is not None:
-        causes.append(_cause(OutCause.TAINT, taint=_shown(keeping_off)))
+        causes.append(_cause(OutCause.TAINT, taint=_shown(keeping_off), **_since(keeping_off)))
     return causes
+
+
+def cordon_taint(node: NodeSeen) -> TaintSeen | None:
+    """What Kubernetes adds when somebody cordons: it bears the time."""
+    return next((t for t in node.taints if t.key == UNSCHEDULABLE), None)
+
+
+def _since(taint: TaintSeen | None) -> dict[str, str]:
+    """Numbers of a cause: since when, where Kubernetes noted it."""
+    return {"since": taint.added_at.isoformat()} if taint and taint.added_at else {}
 
 
 def _cause(code: OutCause, **numbers: Any) -> dict[str, Any]:

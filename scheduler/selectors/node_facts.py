@@ -36,6 +36,8 @@ CAUSE_OF_CORDON: Mapping[str, str] = {
     "health": "unhealthy",
     "drain": "draining",
 }
+# Numbers of a cause that its words do not hold already; since when is told apart from them.
+SAID_OF_CAUSE = ("cause", "taint")
 # States of health in which no job may land there; a suspect node still takes jobs of one node.
 HEALTH_OUT = frozenset({"unhealthy", "draining", "repairing", "burn_in", "joining"})
 # States in which a node takes jobs.
@@ -135,8 +137,13 @@ def _facts(cluster: str, row: Node, used: int, foreign: int) -> NodeFacts:
 def _since(row: Node) -> datetime | None:
     if row.cordon_wanted:
         return row.cordon_since
-    out_by_health = row.health_closed or row.health in HEALTH_OUT
-    return row.health_since if out_by_health else row.ready_changed_at
+    if row.health_closed or row.health in HEALTH_OUT:
+        return row.health_since
+    for cause in row.out_causes:
+        if said := (cause.get("numbers") or {}).get("since"):
+            return datetime.fromisoformat(said)
+    # Of a cause whose time nobody noted none is told, rather than a wrong one.
+    return None if row.out_causes else row.ready_changed_at
 
 
 def node_state(row: Node, used: int) -> tuple[str, str]:
@@ -160,7 +167,7 @@ def node_state(row: Node, used: int) -> tuple[str, str]:
 def _cause(code: str, cause: Mapping[str, Any]) -> str:
     numbers: Mapping[str, Any] = cause.get("numbers") or {}
     word = str(OUT_CAUSES.get(code, code))
-    said = ", ".join(f"{key} {value}" for key, value in numbers.items() if value is not None)
+    said = ", ".join(str(numbers[key]) for key in SAID_OF_CAUSE if numbers.get(key) is not None)
     return f"{word}: {said}" if said else word
 
 

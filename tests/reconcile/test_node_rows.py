@@ -96,6 +96,19 @@ def test_taint_that_our_pods_do_not_tolerate_keeps_them_off(
     assert codes(replace(node("a"), taints=(taint,))) == out
 
 
+def test_a_cordon_by_hand_bears_the_time_that_kubernetes_noted() -> None:
+    raw: dict[str, Any] = json.loads((SAMPLES / "node_h100_cordoned.json").read_text())
+    raw["spec"]["taints"] = [
+        {
+            "key": "node.kubernetes.io/unschedulable",
+            "effect": "NoSchedule",
+            "timeAdded": "2026-11-29T21:07:32Z",
+        }
+    ]
+    (cause,) = columns_of(parse_node(raw), POLICY)["out_causes"]
+    assert cause == {"code": "cordoned", "numbers": {"since": "2026-11-29T21:07:32+00:00"}}
+
+
 def test_node_that_is_not_ready_is_out() -> None:
     conditions = tuple(
         replace(c, status="Unknown") if c.type == "Ready" else c for c in node("a").conditions

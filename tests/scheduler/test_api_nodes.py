@@ -34,6 +34,8 @@ def test_everyone_sees_counts_and_only_their_own_jobs(world: World) -> None:
     job = rows.add_job(world, "vision", replicas=2, gpus_per_replica=4)
     rows.add_foreign_pod(world, "gpu-00007", gpus=3)
     rows.change_node(world, "gpu-00006", out_causes=[{"code": "not_ready", "numbers": {}}])
+    by_hand = {"code": "cordoned", "numbers": {"since": "2026-11-29T21:07:32+00:00"}}
+    rows.change_node(world, "gpu-00005", out_causes=[by_hand])
     run(world)
     seen = {}
     for name in ("ravi", "mei", "sam"):
@@ -54,6 +56,8 @@ def test_everyone_sees_counts_and_only_their_own_jobs(world: World) -> None:
     assert seen["ravi"]["gpu-00007"]["gpus"]["used"] == 3
     lost = seen["ravi"]["gpu-00006"]
     assert (lost["state"], lost["gpus"]["free"], lost["gpus"]["out"]) == ("not_ready", 0, 8)
+    cordoned = seen["ravi"]["gpu-00005"]
+    assert (cordoned["cause"], cordoned["since"]) == ("cordoned", "2026-11-29T21:07:32Z")
     for node in seen["ravi"].values():
         gpus = node["gpus"]
         assert gpus["used"] + gpus["free"] + gpus["out"] == gpus["capacity"]
