@@ -33,6 +33,8 @@ from tenants.views.shell import Frame, page, render_page
 
 EVENTS_SHOWN = 100
 FOLDED_FROM = 4
+# The end of a pod that was stopped, and gone before it said how it ended (scheduler.reconcile.placements).
+STOPPED = "Stopped"
 RELEASED, TOGETHER = "placement.released", timedelta(minutes=2)
 
 
@@ -186,6 +188,8 @@ def _replica_state(p: Placement) -> tuple[str, str]:
         word = _("exit {code}").format(code=p.exit_code)
         glyph = "succeeded" if p.exit_code == 0 else "cancelled" if was_stopped(p) else "failed"
         return glyph, word
+    if p.end_reason == STOPPED:
+        return "cancelled", _("stopped")
     if p.ended_at or p.gone_at:
         return "node_failure", p.end_reason or _("gone")
     if p.delete_requested_at:

@@ -128,6 +128,17 @@ def test_replica_that_was_stopped_did_not_fail(sign_in, scene):
         assert "failed first" not in text
 
 
+def test_pod_that_was_stopped_and_gone_is_no_failure_of_its_node(sign_in, scene):
+    job = scene.jobs["probe-nccl"]
+    rows = Placement.objects.filter(attempt__job=job, rank=3)
+    rows.update(exit_code=None, end_reason="Stopped")
+    text = sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
+    assert "st-cancelled" in text
+    assert "st-node_failure" not in text
+    rows.update(end_reason="Gone")
+    assert "st-node_failure" in sign_in("ravi").get(f"/jobs/{job.pk}/").content.decode()
+
+
 def test_log_opens_at_the_first_failing_replica(sign_in, scene):
     job = scene.jobs["probe-nccl"]
     text = sign_in("ravi").get(f"/jobs/{job.pk}/log/").content.decode()
