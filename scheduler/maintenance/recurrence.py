@@ -25,6 +25,8 @@ PARTS = frozenset(
 MOST_INTERVAL = 366
 # A rule that names no day within so long names none: the 30th of February.
 LOOK_AHEAD = timedelta(days=5 * 366)
+# Nobody asks for an occurrence that is further off.
+LONGEST_SERIES = timedelta(days=50 * 366)
 # Occurrences that are looked at for overlaps.
 LOOK_AT = 400
 
@@ -74,6 +76,8 @@ class Recurrence:
 
     def by_rule(self, at: datetime) -> Span | None:
         """The occurrence that begins at `at` by the rule, exceptions or not; None where none does."""
+        if not self.first.starts_at <= at <= self.first.starts_at + LONGEST_SERIES:
+            return None
         moment = timedelta(seconds=1)
         plain = Recurrence(self.first, self.zone, self.rule)
         return next((s for s in plain.spans(at, at + moment) if s.starts_at == at), None)

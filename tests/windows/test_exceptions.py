@@ -143,7 +143,8 @@ def test_only_times_of_a_series_can_be_changed(world: World) -> None:
     assert ask(once, 0, skipped=True).json()["code"] == "not_recurring"
     weekly = create(rrule="FREQ=WEEKLY").json()
     ines = client("ines")
-    for at in ("2031-01-01T00:00:00Z", "soon", "2031-01-01T00:00:00"):
+    far = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59Z", "2200-01-01T00:00:00Z")
+    for at in ("2031-01-01T00:00:00Z", "soon", "2031-01-01T00:00:00", "20270112", *far):
         address = f"{WINDOWS}{weekly['id']}/occurrences/{at}/"
         answer = ines.patch(address, {"skipped": True}, format="json", HTTP_IF_MATCH='"1"')
         assert answer.status_code == 404, at
