@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks import (
     bind,
     health,
+    health_cost,
     idle,
     loop,
     planner,
@@ -23,6 +24,7 @@ from benchmarks import (
 BENCHMARKS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
     "bind": bind.results,
     "health": health.results,
+    "health_cost": health_cost.results,
     "idle": idle.results,
     "loop": loop.results,
     "planner": planner.results,

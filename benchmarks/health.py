@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 
 NODES = 1000
-PASSES = 3
+PASSES = 4
 PAGE = Path(__file__).parent.parent / "tests" / "fixtures" / "dcgm" / "dcgm_h100_node_prev.prom"
 
 SERVER = """
@@ -27,8 +27,17 @@ import asyncio, re, sys
 from aiohttp import web
 sick = open(sys.argv[1]).read()
 well = re.sub(r"(?m)^(DCGM_FI_DEV_ECC_.*) \\d+$", r"\\1 0", sick)
+moving = len(sys.argv) > 2
+MOVING = re.compile(r"(?m)^(DCGM_FI_DEV_(?:GPU_TEMP|GPU_UTIL|MEM_COPY_UTIL|FB_USED|POWER_USAGE)[{].*[}]) .*$")
+# Rendered ahead: what is measured is not this process.
+variants = [
+    MOVING.sub(lambda m, n=n: f"{m.group(1)} {40 + (n * 7 + hash(m.group(1))) % 40}", well) for n in range(7)
+]
+asked = 0
 def of(node):
-    page = sick if node.endswith("00") else well
+    global asked
+    asked += 1
+    page = variants[asked % 7] if moving else sick if node.endswith("00") else well
     return page.replace("gpu-h100-0022", node).replace('UUID="GPU-', f'UUID="GPU-{node}-').encode()
 async def answer(request):
     return web.Response(body=of(request.match_info["node"]), content_type="text/plain")
@@ -59,11 +68,10 @@ def results() -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def exporters() -> Iterator[int]:
-    """A process that answers for every exporter; its port."""
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVER, str(PAGE)], stdout=subprocess.PIPE, text=True
-    )
+def exporters(*, moving: bool = False) -> Iterator[int]:
+    """A process that answers for every exporter; its port. moving: all are well, and their values differ each time."""
+    words = [sys.executable, "-c", SERVER, str(PAGE), *(["moving"] if moving else [])]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         yield int(server.stdout.readline())
@@ -81,11 +89,14 @@ def _passes(port: int) -> Iterator[dict[str, Any]]:
     names = list(Node.objects.order_by("name").values_list("name", flat=True))
     ticker = HealthTicker(world.cluster)
     now = datetime.now(UTC)
+    source = _Source(port)
     for number in range(PASSES):
         began, cpu = time.perf_counter(), time.process_time()
-        scrapes = asyncio.run(_scrape(port, names))
+        scrapes = asyncio.run(source.scrape(names))
         scraped = time.perf_counter() - began
-        ticker.judge(scrapes, now + timedelta(seconds=15 * number))
+        moment = now + timedelta(seconds=15 * number)
+        ticker.look(scrapes, moment)
+        ticker.conclude(names, {}, moment)
         took = time.perf_counter() - began
         yield {
             "pass": number + 1,
@@ -98,9 +109,18 @@ def _passes(port: int) -> Iterator[dict[str, Any]]:
         }
 
 
-async def _scrape(port: int, names: list[str]) -> dict[str, Any]:
-    from scheduler.scraping.fetching import direct  # noqa: PLC0415
+class _Source:
+    """One reader for all passes, as the process has it, and a session for each: every pass has its own event loop."""
 
-    async with aiohttp.ClientSession() as session:
-        source = direct(session, lambda node: f"http://127.0.0.1:{port}/{node}/metrics")
-        return await source.read(names)
+    def __init__(self, port: int) -> None:
+        from scheduler.health.pages import PageReader  # noqa: PLC0415
+
+        self.port, self.reader = port, PageReader()
+
+    async def scrape(self, names: list[str]) -> dict[str, Any]:
+        from scheduler.scraping.fetching import direct  # noqa: PLC0415
+
+        async with aiohttp.ClientSession() as session:
+            url = f"http://127.0.0.1:{self.port}/{{}}/metrics"
+            source = direct(session, url.format, self.reader)
+            return await source.read(names)

@@ -50,6 +50,7 @@ EVENT_WORDS: Mapping[str, Promise] = {
     "node.label_unwanted": _("Its label {key} is to go"),
     "node.drained": _("Is to be emptied"),
     "node.returned": _("A person says that it is well again"),
+    "node.burn_in": _("A person has asked for a burn-in"),
     "gpu.overridden": _("A person has spoken about a GPU"),
     "attempt.adopted": _("Found running, and taken over"),
     "drift.found": _("Ledger and pods differ"),

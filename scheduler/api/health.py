@@ -25,7 +25,7 @@ from scheduler.services.health.scene import policy_of
 from scheduler.services.health_policies import change_policy
 from scheduler.services.health_rules import change_rule, dry_run, spec_of
 from scheduler.services.node_reports import KINDS, report_node
-from scheduler.services.node_returns import return_node
+from scheduler.services.node_returns import burn_in_node, return_node
 from scheduler.services.nodes import cluster_of, node_of
 
 SCOPES = {"read": "nodes:read", "write": "nodes:write"}
@@ -340,6 +340,25 @@ class Return(Door):
         """Through burn-in, where the cluster has one."""
         reason = only_field(request, "reason", 1000)
         row = return_node(self.actor(), node_of(cluster, node), reason, timezone.now())
+        return Response(seen.node_health_answer(row))
+
+
+class BurnInDoor(Door):
+    """A burn-in of a node, on demand."""
+
+    required_scopes = SCOPES
+    serializer_class = NodeHealthAnswer
+
+    @extend_schema(
+        operation_id="nodes_burn_in",
+        parameters=[IDEMPOTENCY_KEY],
+        responses={200: NodeHealthAnswer, 403: ProblemShape, 409: ProblemShape, 422: ProblemShape},
+    )
+    @idempotent()
+    def post(self, request: Request, cluster: str, node: str) -> Response:
+        """Running jobs leave after their next checkpoint; the node is tried when empty, and comes back by itself."""
+        reason = only_field(request, "reason", 1000)
+        row = burn_in_node(self.actor(), node_of(cluster, node), reason, timezone.now())
         return Response(seen.node_health_answer(row))
 
 

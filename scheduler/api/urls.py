@@ -78,6 +78,11 @@ urlpatterns = [
         name="api-node-reports",
     ),
     path(
+        "clusters/<str:cluster>/nodes/<str:node>/burn-in/",
+        health.BurnInDoor.as_view(),
+        name="api-node-burn-in",
+    ),
+    path(
         "clusters/<str:cluster>/nodes/<str:node>/return/",
         health.Return.as_view(),
         name="api-node-return",

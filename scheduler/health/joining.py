@@ -40,10 +40,56 @@ def checklist(node: Newcomer) -> list[Step]:
         steps.append(_exporter(node))
     if node.wants_burn_in:
         steps.append(
-            Step("burn_in", node.burn_in, node.burn_in_told, "kubectl -n muster-system get pods"
-                 f" -l muster.dev/burn-in-node={node.name}")
+            Step("burn_in", node.burn_in, node.burn_in_told, _burn_in_line(node.name))
         )  # fmt: skip
     return steps
+
+
+@dataclass(frozen=True, slots=True)
+class Returner:
+    """What is known of a node that was taken out. clean None: its exporter was not asked. repaired: a reset, a
+    restart or a person's word (empty: none yet)."""
+
+    name: str
+    empty: bool
+    ready: bool
+    repaired: str
+    clean: bool | None
+    allocatable: int
+    capacity: int
+    burn_in: bool | None
+    burn_in_told: str
+    wants_burn_in: bool
+
+
+def return_steps(node: Returner) -> list[Step]:
+    """The way back of a node, step by step, with the line that helps a person with each."""
+    at = f"--field-selector spec.nodeName={node.name}"
+    whole = node.ready and 0 < node.capacity == node.allocatable
+    steps = [
+        Step("empty", node.empty, "nothing runs there" if node.empty else "jobs are leaving",
+             f"kubectl get pods -A {at}"),
+        Step("repaired", bool(node.repaired), node.repaired or "reset the GPU, restart or repair the node",
+             f"kubectl debug node/{node.name} -it --image=busybox -- chroot /host nvidia-smi --gpu-reset"),
+        Step("clean", node.clean, _CLEAN[node.clean],
+             f"kubectl get --raw /api/v1/nodes/{node.name}:9400/proxy/metrics"),
+        Step("device_plugin", whole, f"{node.allocatable} of {node.capacity} GPUs allocatable"
+             + ("" if whole else ": restart the device plugin"), plugin_restart_line(node.name)),
+    ]  # fmt: skip
+    if node.wants_burn_in:
+        steps.append(Step("burn_in", node.burn_in, node.burn_in_told, _burn_in_line(node.name)))
+    return steps
+
+
+_CLEAN = {
+    None: "the exporter has not been asked",
+    True: "all GPUs are seen, and none shows a sign",
+    False: "a GPU is missing or still shows a sign",
+}
+
+
+def _burn_in_line(node: str) -> str:
+    return f"kubectl -n muster-system get pods -l muster.dev/burn-in --field-selector spec.nodeName={node}"
 
 
 def passes(steps: Sequence[Step]) -> bool:

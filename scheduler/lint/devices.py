@@ -81,10 +81,12 @@ def _is_invalid_mig(node: LintNode) -> bool:
 
 
 def telemetry(sheet: Sheet) -> Iterator[Finding]:
-    """Nodes without an exporter: by the operator's label, or because it is known not to answer."""
-    silent = sheet.silent or frozenset()
+    """Nodes without an exporter: because it is known not to answer, or where nobody knows by the operator's label."""
+    silent, heard = sheet.silent or frozenset(), sheet.heard or frozenset()
 
     def is_mute(node: LintNode) -> bool:
+        if node.name in heard:
+            return False
         return node.labels.get(EXPORTER_LABEL, "") != "true" or node.name in silent
 
     if mute := names_where(sheet.gpu_nodes, is_mute):

@@ -65,7 +65,7 @@ class LintNode:
 class Sheet:
     """A cluster as the checks read it. levels: (name, node label), widest first; flavors: their models by name.
 
-    silent: nodes whose telemetry is known not to answer; None where nobody has looked.
+    silent, heard: nodes whose telemetry is known not to answer, and to answer; None where nobody has looked.
     """
 
     cluster: str
@@ -73,6 +73,7 @@ class Sheet:
     levels: Sequence[tuple[str, str]] = ()
     flavors: Mapping[str, str] = field(default_factory=dict)
     silent: frozenset[str] | None = None
+    heard: frozenset[str] | None = None
 
     @cached_property
     def gpu_nodes(self) -> tuple[LintNode, ...]:

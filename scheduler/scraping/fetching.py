@@ -47,11 +47,14 @@ class Exporters:
     answers_for_all = False
 
     def __init__(
-        self, page: Callable[[str], Awaitable[str | None]], in_flight: int = IN_FLIGHT
+        self,
+        page: Callable[[str], Awaitable[str | None]],
+        in_flight: int = IN_FLIGHT,
+        reader: PageReader | None = None,
     ) -> None:
         self._page = page
         self._room = asyncio.Semaphore(in_flight)
-        self._reader = PageReader()
+        self._reader = reader or PageReader()
 
     async def read(self, nodes: Collection[str]) -> Scrapes:
         """As `Source.read`. A page is read as soon as it is there, so that no two wait in memory for long."""
@@ -65,7 +68,11 @@ class Exporters:
         return None if page is None else self._reader.read(node, page)
 
 
-def direct(session: aiohttp.ClientSession, address_of: Callable[[str], str]) -> Exporters:
+def direct(
+    session: aiohttp.ClientSession,
+    address_of: Callable[[str], str],
+    reader: PageReader | None = None,
+) -> Exporters:
     """Straight to each exporter; `address_of` gives a node's URL, empty when it is not known."""
 
     async def page(node: str) -> str | None:
@@ -85,7 +92,7 @@ def direct(session: aiohttp.ClientSession, address_of: Callable[[str], str]) -> 
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return None
 
-    return Exporters(page)
+    return Exporters(page, reader=reader)
 
 
 def through_api_server(connection: Connection) -> Exporters:

@@ -6,7 +6,7 @@ from queues.models import Cluster
 from scheduler.lint.findings import Finding
 from scheduler.lint.run import lint
 from scheduler.lint.sheet import DRIVER_LABEL, PRODUCT_LABEL, LintNode, Sheet
-from scheduler.models import Node
+from scheduler.models import Node, NodeWatch
 
 # Kubernetes' own marks and ours speak of states that other pages show; GPU taints are tolerated.
 OWN_TAINTS = ("node.kubernetes.io/", "muster.dev/", "nvidia.com/gpu", "amd.com/gpu")
@@ -17,14 +17,28 @@ COLUMNS = (
 
 
 def lint_sheet(cluster: Cluster) -> Sheet:
-    """Managed nodes, levels and flavors: three queries."""
+    """Managed nodes, levels, flavors and who answers of the exporters: four queries."""
+    silent, heard = _exporters(cluster)
     rows = Node.objects.filter(cluster=cluster, managed=True, gone_at__isnull=True).order_by("name")
     return Sheet(
         cluster=cluster.name,
         nodes=[lint_node(row) for row in rows.values(*COLUMNS).iterator(chunk_size=2_000)],
         levels=list(cluster.levels.order_by("position").values_list("name", "node_label")),
         flavors=dict(cluster.flavors.values_list("name", "model")),
+        silent=silent,
+        heard=heard,
     )
+
+
+def _exporters(cluster: Cluster) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+    """(silent, heard) nodes, as the health process last found them; None where it has never looked."""
+    rows = NodeWatch.objects.filter(node__cluster=cluster, node__gone_at__isnull=True)
+    watches = list(rows.values_list("node__name", "answered_at", "unknown_since"))
+    if not watches:
+        return None, None
+    silent = frozenset(name for name, _, unknown_since in watches if unknown_since)
+    heard = frozenset(name for name, answered_at, _ in watches if answered_at)
+    return silent, heard - silent
 
 
 def lint_node(row: dict[str, Any]) -> LintNode:

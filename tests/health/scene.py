@@ -39,6 +39,7 @@ class Scene:
     ticker: HealthTicker
     seconds: float = 0
     pods: dict[str, str] = field(default_factory=dict)
+    log_times: dict[int, datetime | None] = field(default_factory=dict)
 
     @property
     def now(self) -> datetime:
@@ -78,7 +79,7 @@ class Scene:
             name = self.name(index)
             text = page(name, (changes or {}).get(index), pod=self.pods.get(name, ""))
             pages[name] = None if index in (silent or ()) else text
-        self.ticker.tick(pages, self.now)
+        self.ticker.tick(pages, self.now, self.log_times)
 
     def fail_pod(self, attempt: Attempt, replica: int, code: int = 1) -> None:
         """A pod exits with an error and the attempt is asked to stop, as the cluster process does."""

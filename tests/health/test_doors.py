@@ -4,21 +4,27 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from controlplane.common.errors import InvalidError, LimitedError
 from queues.lifecycle import EndedBy
+from queues.models import Placement
 from scheduler.models import (
     Alert,
     BurnIn,
     Cordon,
+    Eviction,
     Gpu,
+    HealthAction,
     HealthEvent,
+    HealthPolicy,
     HealthRule,
     HealthSample,
     Node,
     NodeReport,
 )
+from scheduler.services.burn_in import note_burn_in
 from scheduler.services.node_reports import report_from_attempt
 from scheduler.services.node_signals import note_kernel_event
 from tests.health.scene import Scene, make_scene
@@ -214,6 +220,83 @@ def test_people_return_nodes_through_burn_in(people: World) -> None:
     answer = post(people, "ines", path, {"reason": "swapped"}, 200)
     assert (answer["health"], answer["burn_in"]["phase"]) == ("burn_in", "wanted")
     assert BurnIn.objects.count() == 1
+
+
+def test_operators_ask_for_a_burn_in_and_jobs_leave_after_their_checkpoints(people: World) -> None:
+    scene = make_scene(4, burn_in_image="x")
+    path = "clusters/demo/nodes/gpu-00000/burn-in/"
+    attempt = scene.run(checkpoint_interval_seconds=600)
+    post(people, "ravi", path, {"reason": "slow"}, 403)
+    assert post(people, "ines", path, {}, 422)["errors"][0]["pointer"] == "/reason"
+    assert post(people, "ines", path, {"reason": "slow"}, 200)["health"] == "draining"
+    attempt.refresh_from_db()
+    assert attempt.stop_cause == ""  # its next checkpoint is waited for
+    assert Eviction.objects.get(attempt=attempt).wait_for_checkpoint
+    assert not HealthAction.objects.exists()  # a person's word takes nothing from the rules' budget
+    assert Cordon.objects.get().by == "ines"
+    scene.tick(15)
+    assert not BurnIn.objects.exists()
+    Placement.objects.update(released_at=scene.now)
+    scene.tick(15)
+    assert scene.node(0).health == "burn_in"
+    assert post(people, "ines", path, {"reason": "again"}, 409)["code"] == "burn_in_open"
+    burn_in = BurnIn.objects.get()
+    steps = {step["name"]: step for step in scene.watch(0).checklist}
+    assert list(steps) == ["empty", "repaired", "clean", "device_plugin", "burn_in"]
+    assert [step["ok"] for step in steps.values()] == [True, True, True, True, None]
+    assert steps["repaired"]["told"] == "repaired, says ines"
+    note_burn_in(burn_in.pk, phase="passed", now=scene.now, exit_code=0)
+    scene.tick(15)
+    assert (scene.node(0).health, Cordon.objects.exists(), scene.watch(0).checklist) == (
+        "healthy",
+        False,
+        [],
+    )
+    HealthPolicy.objects.update(burn_in_image="")
+    assert post(people, "ines", path, {"reason": "slow"}, 409)["code"] == "no_burn_in"
+
+
+def test_a_node_on_its_way_back_shows_each_step_and_the_line_that_restarts_the_plugin(
+    people: World, scene: Scene
+) -> None:
+    scene.tick(3, XID_79)
+    Node.objects.filter(name="gpu-00000").update(gpus_allocatable=7)
+    scene.tick(15, XID_79)
+    answer = get(people, "vera", "clusters/demo/nodes/gpu-00000/health/")
+    steps = {step["name"]: step for step in answer["checklist"]}
+    assert (steps["empty"]["ok"], steps["repaired"]["ok"], steps["clean"]["ok"]) == (
+        True,
+        False,
+        False,
+    )
+    plugin = steps["device_plugin"]
+    assert plugin["ok"] is False
+    assert plugin["told"] == "7 of 8 GPUs allocatable: restart the device plugin"
+    assert "delete pod -l app=nvidia-device-plugin-daemonset" in plugin["kubectl"]
+
+
+def test_with_the_exporter_down_the_page_says_unknown_since_when_and_nothing_is_taken_out(
+    people: World, scene: Scene
+) -> None:
+    scene.run()
+    for _ in range(30):
+        scene.tick(15, silent={1})
+    client = Client()
+    client.force_login(people.users["vera"], backend="django.contrib.auth.backends.ModelBackend")
+    text = client.get("/nodes/demo/gpu-00001/").content.decode()
+    since = scene.watch(1).unknown_since
+    assert since is not None
+    assert "Its exporter has not answered since" in text
+    assert since.strftime("%H:%M") in text
+    assert text.count("?") >= 8
+    assert (
+        "Its exporter has not answered" not in client.get("/nodes/demo/gpu-00000/").content.decode()
+    )
+    ledger = client.get("/health/?state=unknown").content.decode()
+    assert "gpu-00001" in ledger
+    assert (scene.node(1).health, scene.node(1).health_closed) == ("healthy", False)
+    assert not Cordon.objects.exists()
+    assert not HealthAction.objects.exists()
 
 
 def test_people_clear_a_suspect_node(people: World, scene: Scene) -> None:

@@ -10,7 +10,16 @@ from controlplane.common.models import Event
 from queues.lifecycle import EndedBy
 from queues.models import Attempt, Placement, Preset
 from scheduler.health.rules import SPECS
-from scheduler.models import BurnIn, Gpu, HealthEvent, HealthPolicy, HealthRule, Node, NodeWatch
+from scheduler.models import (
+    Alert,
+    BurnIn,
+    Gpu,
+    HealthEvent,
+    HealthPolicy,
+    HealthRule,
+    Node,
+    NodeWatch,
+)
 from scheduler.simcluster.background import ThreadedSimCluster
 from scheduler.simcluster.cluster import Options
 from scheduler.simcluster.profiles.model import uniform_profile
@@ -75,12 +84,17 @@ def taints_of(node: str) -> set[str]:
 
 def test_xid_79_under_an_eight_node_gang(world: World) -> None:
     let_rules_act()
-    job = world.submit(replicas=8, run_seconds=3600, max_restarts=0)
+    job = world.submit(
+        replicas=8, run_seconds=3600, max_restarts=0, checkpoint_interval_seconds=600
+    )
     world.until_phase(job, "running", 60)
     first = Attempt.objects.get(job=job)
     bad = first.placements.get(rank=3).node
     world.fault("gpu_xid", node=bad, gpu=2, code=79)
 
+    world.until(lambda: HealthEvent.objects.filter(kind="action").exists(), 60)
+    world.until(lambda: OUT_TAINT in taints_of(bad), 5)
+    assert Node.objects.get(name=bad).health_closed
     second = world.until(lambda: Attempt.objects.filter(job=job, number=2).first(), 60)
     first.refresh_from_db()
     assert first.ended_by == EndedBy.NODE_FAILURE
@@ -94,16 +108,16 @@ def test_xid_79_under_an_eight_node_gang(world: World) -> None:
     assert action.signal_age_seconds is not None
     assert action.signal_age_seconds < 5
     assert [each["how"] for each in action.jobs] == ["on_gpu"]
+    # The survivors are stopped by the same word: nothing is waited for, least of all a checkpoint.
+    assert first.stop_requested_at is not None
+    assert abs(first.stop_requested_at - action.at) < timedelta(seconds=1)
     # The next attempt is whole, elsewhere, and soon after the last pod of the first has ended.
     assert second.placements.count() == 8
     assert bad not in set(second.placements.values_list("node", flat=True))
     ends = Placement.objects.filter(attempt=first).values_list("ended_at", flat=True)
     last = max(moment for moment in ends if moment is not None)
     assert second.placed_at - last < timedelta(seconds=5 + 1)  # Kubernetes' times are whole seconds
-    node = Node.objects.get(name=bad)
-    assert node.health_closed
     world.until(lambda: Node.objects.get(name=bad).unschedulable)
-    world.until(lambda: OUT_TAINT in taints_of(bad))
     # The story: what was seen, what was done, whom it met.
     kinds = set(Event.objects.filter(node=bad).values_list("kind", flat=True))
     assert {"node.health", "node.cordoned"} <= kinds
@@ -125,6 +139,57 @@ def test_xid_79_under_an_eight_node_gang(world: World) -> None:
     assert [state for _kind, state in story if state] == [
         "draining", "repairing", "burn_in", "healthy",
     ]  # fmt: skip
+
+
+def test_xid_79_on_thirty_percent_drains_the_budget_and_tells_of_the_rest(world: World) -> None:
+    let_rules_act()
+    jobs = [world.submit(run_seconds=3600, max_restarts=0) for _ in range(NODES)]
+    for job in jobs:
+        world.until_phase(job, "running", 60)
+    bad = sorted(Node.objects.values_list("name", flat=True))[:NODES:4]
+    assert len(bad) >= 0.3 * NODES
+    for node in bad:
+        # Nobody's pod dies of it: what stops, stops because the rule says so.
+        world.fault("node_condition", node=node, type="SysLogsXIDError", status="True",
+                    reason="SysLogsXIDErrorIsNotHealthy", message="[79] fell off GPU:5")  # fmt: skip
+    world.until(lambda: Node.objects.filter(health_closed=True).count() == len(bad), 60)
+    world.until(lambda: Alert.objects.filter(kind="budget_exhausted").count() == len(bad) - 2)
+    assert HealthEvent.objects.filter(kind="action").count() == 2
+    drained = set(HealthEvent.objects.filter(kind="action").values_list("node", flat=True))
+    world.until(lambda: all(OUT_TAINT in taints_of(node) for node in drained))
+    kept = set(bad) - drained
+    for node in kept:
+        assert OUT_TAINT not in taints_of(node)
+        row = Node.objects.get(name=node)
+        assert (row.health, row.health_closed, row.cordon_wanted) == ("suspect", True, None)
+        running = Placement.objects.get(node=node, ended_at=None).attempt
+        assert (running.stop_cause, running.ended_at) == ("", None)
+    # Those that had to leave find no room on nodes that are bad.
+    evicted = Attempt.objects.filter(placements__node__in=drained, number=1)
+    world.until(lambda: not evicted.filter(ended_at=None).exists(), 60)
+    assert set(evicted.values_list("ended_by", flat=True)) == {EndedBy.NODE_FAILURE}
+    later = Placement.objects.filter(attempt__number=2).values_list("node", flat=True)
+    assert not set(later) & set(bad)
+
+
+def test_an_elastic_gang_goes_on_with_fewer_replicas_where_no_node_is_spare(world: World) -> None:
+    let_rules_act()
+    job = world.submit(replicas=NODES, run_seconds=3600, max_restarts=0)
+    job.roles.update(min_replicas=NODES - 2)
+    world.until_phase(job, "running", 60)
+    first = Attempt.objects.get(job=job)
+    bad = first.placements.get(rank=5).node
+    world.fault("gpu_xid", node=bad, gpu=2, code=79)
+    second = world.until(lambda: Attempt.objects.filter(job=job, number=2).first(), 60)
+    nodes = list(second.placements.values_list("node", flat=True))
+    assert len(nodes) == NODES - 1
+    assert bad not in nodes
+    # Whoever survived keeps its node.
+    assert set(nodes) == set(first.placements.values_list("node", flat=True)) - {bad}
+    world.until_phase(job, "running", 60)
+    first.refresh_from_db()
+    job.refresh_from_db()
+    assert (first.ended_by, job.restarts_used) == (EndedBy.NODE_FAILURE, 0)
 
 
 def test_xid_79_under_a_job_of_one_pod_without_restarts_is_the_hardwares_fault(

@@ -469,6 +469,53 @@ def test_a_stalled_job_is_told_and_restarted_where_it_asked_for_that() -> None:
     assert "no heartbeat for 601 s" in eager.message
 
 
+def test_a_job_whose_log_and_utilisation_stand_still_is_told_and_restarted_with_the_evidence() -> (
+    None
+):
+    scene = make_scene(3)
+    stuck = scene.run(first_node=0, stall_timeout_seconds=600, on_stall="restart", max_restarts=1)
+    patient = scene.run(first_node=1, stall_timeout_seconds=600)
+    working = scene.run(first_node=2, stall_timeout_seconds=600, on_stall="restart")
+    began = scene.now
+    for step in range(1, 44):
+        scene.log_times = {
+            **dict.fromkeys(stuck.placements.values_list("pk", flat=True), began),
+            **dict.fromkeys(patient.placements.values_list("pk", flat=True)),
+            **dict.fromkeys(working.placements.values_list("pk", flat=True), began),
+        }
+        moving = {2: {index: {"utilisation": 50 + 10 * (step % 3)} for index in range(8)}}
+        scene.tick(15, moving)
+        wanted = scene.ticker.work.logs_wanted
+        if step == 10:
+            assert wanted == []  # flat for less than half of what the jobs allow
+        if step == 30:
+            assert set(wanted) == set(
+                Placement.objects.exclude(attempt=working).values_list("pk", flat=True)
+            )
+    assert set(Alert.objects.filter(kind="job_stalled").values_list("job", flat=True)) == {
+        stuck.job_id,
+        patient.job_id,
+    }
+    for attempt in (stuck, patient, working):
+        attempt.refresh_from_db()
+    assert [a.stop_cause for a in (stuck, patient, working)] == [EndedBy.STALLED, "", ""]
+    assert "no log line and utilisation flat at 90 % for 6" in stuck.message
+    # It begins again, from its checkpoint: one of its own restarts.
+    end_attempt(stuck, ended_by=EndedBy.STALLED, message="", exit_code=None, now=scene.now)
+    stuck.job.refresh_from_db()
+    assert (stuck.job.phase, stuck.job.restarts_used) == ("pending", 1)
+
+
+def test_a_log_that_nobody_could_read_makes_no_stall() -> None:
+    scene = make_scene(1)
+    attempt = scene.run(stall_timeout_seconds=600, on_stall="restart")
+    for _ in range(50):
+        scene.tick(15)
+    attempt.refresh_from_db()
+    assert attempt.stop_cause == ""
+    assert not Alert.objects.filter(kind="job_stalled").exists()
+
+
 def test_rules_that_are_off_find_nothing() -> None:
     scene = make_scene(2, mode="off")
     scene.tick(15, XID_79)

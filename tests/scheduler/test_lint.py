@@ -16,7 +16,7 @@ from scheduler.lint.conventions import CONVENTIONS, fitting, likeliest, preview
 from scheduler.lint.findings import RULES, SEVERITIES, Finding
 from scheduler.lint.run import lint
 from scheduler.lint.sheet import Sheet
-from scheduler.models import Node
+from scheduler.models import Node, NodeWatch
 from scheduler.reconcile.node_rows import FlavorRule, Policy, columns_of
 from scheduler.selectors.lint import findings_of, lint_node
 from scheduler.simcluster.naming import Identities
@@ -112,6 +112,23 @@ def relabelled(key: str, value: str) -> set[str]:
 )
 def test_one_label_is_one_finding(key, value, expected):
     assert relabelled(key, value) == expected
+
+
+def test_exporters_are_silent_or_not_as_the_health_process_has_found_them(db):
+    world = rows.make_world(3)
+    Node.objects.update(labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+
+    def mute() -> set[str]:
+        found = [each for each in findings_of(world.cluster) if each.code == "no_telemetry"]
+        return {name for each in found for name in each.nodes}
+
+    names = list(Node.objects.order_by("name").values_list("name", flat=True))
+    assert mute() == set(names)  # nobody has looked, and the operator's label is not there
+    first, second, _third = Node.objects.order_by("name")
+    moment = datetime(2026, 11, 29, tzinfo=UTC)
+    NodeWatch.objects.create(node=first, answered_at=moment)
+    NodeWatch.objects.create(node=second, answered_at=moment, unknown_since=moment)
+    assert mute() == set(names[1:])
 
 
 def test_driver_that_says_nothing_is_found():
@@ -269,7 +286,7 @@ def test_likeliest_convention_and_what_its_levels_would_be():
     assert (leaf.domains, leaf.smallest, leaf.largest, leaf.without) == (4, 4, 4, 0)
 
 
-def test_rows_are_read_in_three_queries(db, django_assert_num_queries):
+def test_rows_are_read_in_four_queries(db, django_assert_num_queries):
     now = datetime(2026, 11, 29, tzinfo=UTC)
     cluster = Cluster.objects.create(name="demo", created_at=now)
     Level.objects.create(cluster=cluster, name="leaf", node_label=LEVELS["leaf"], position=0)
@@ -283,7 +300,7 @@ def test_rows_are_read_in_three_queries(db, django_assert_num_queries):
         Node.objects.create(
             cluster=cluster, name=raw["metadata"]["name"], observed_at=now, **columns
         )
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         found = findings_of(cluster)
     assert {"gpu_lost", "gpu_unseen"} <= codes(found)
 

@@ -75,28 +75,40 @@ def take_out(scene: Scene, node: NodeScene, news: Sequence[News], now: datetime)
     if not answer.granted:
         _beyond_budget(scene, node, finding, answer, now)
         return False
-    reason = f"{finding.cause}; {finding.evidence}"[:1000]
-    set_cordon(node.row, source=CordonSource.HEALTH, key=CORDON_KEY, reason=reason, by=HEALTH,
-               now=now, taint=True)  # fmt: skip
     HealthAction.objects.create(
         cluster=scene.cluster, node=node.name, rule=finding.rule, at=now, what="out"
     )
+    hits = [hit for each in news for hit in each.hits]
+    put_out(scene, node, finding, hits, now)
+    return True
+
+
+def put_out(
+    scene: Scene,
+    node: NodeScene,
+    finding: Finding,
+    hits: Iterable[Hit],
+    now: datetime,
+    by: str = HEALTH,
+) -> None:
+    """Cordon and taint the node and send away what runs there: `hits` at once, the rest after a checkpoint."""
+    reason = f"{finding.cause}; {finding.evidence}"[:1000]
+    set_cordon(node.row, source=CordonSource.HEALTH, key=CORDON_KEY, reason=reason, by=by,
+               now=now, taint=True)  # fmt: skip
     watch = node.watch
     watch.out_since, watch.out_boot_id, watch.repaired_at = now, node.row.boot_id, None
     watch.state, watch.since = State.UNHEALTHY, now
     watch.cause, watch.evidence = finding.cause[:200], finding.evidence
     watch.save()
-    hits = [hit for each in news for hit in each.hits]
     evicted = send_away(scene, node, finding, hits, now)
     age = max(0.0, (now - finding.at).total_seconds())
     write_lines(
         scene.cluster, node.name,
         [Line("action", gpu=finding.uuid, finding=finding, jobs=evicted, next_step=NEXT_STEP[State.DRAINING],
-              action=f"cordoned and tainted {age:.1f} s after the first sign ({finding.source.value})")],
+              action=f"cordoned and tainted {age:.1f} s after the first sign ({finding.source.value})", actor=by)],
         now,
     )  # fmt: skip
-    happens(scene, node, Happening.TAKEN_OUT, finding.cause, now)
-    return True
+    happens(scene, node, Happening.TAKEN_OUT, finding.cause, now, by)
 
 
 def take_out_later(scene: Scene, node: NodeScene, now: datetime) -> None:

@@ -5,7 +5,15 @@ from datetime import datetime, timedelta
 from controlplane.common import log
 from scheduler.health.conditions import condition_findings
 from scheduler.health.findings import Grade
-from scheduler.health.joining import Newcomer, checklist, passes, ready_for_burn_in
+from scheduler.health.joining import (
+    Newcomer,
+    Returner,
+    Step,
+    checklist,
+    passes,
+    ready_for_burn_in,
+    return_steps,
+)
 from scheduler.health.readings import GpuReading
 from scheduler.health.states import Happening, State
 from scheduler.models import BurnIn, BurnInPhase, CordonSource, ForeignPod, Node, NodeWatch
@@ -56,6 +64,36 @@ def _return(scene: Scene, node: NodeScene, readings: Readings, now: datetime) ->
         _repaired(scene, node, why, now)
     elif state is State.BURN_IN:
         _after_burn_in(scene, node, now)
+    if node.watch.out_since is not None:
+        _keep_checklist(node, return_steps(_returner_of(scene, node, readings)))
+
+
+def _returner_of(scene: Scene, node: NodeScene, readings: Readings) -> Returner:
+    row, watch = node.row, node.watch
+    burn_in = _burn_in_since(node, watch.out_since)
+    under_way = State(watch.state) is State.BURN_IN
+    repaired = f"repaired, says {watch.repaired_by}" if watch.repaired_at is not None else ""
+    if not repaired and watch.out_boot_id and row.boot_id != watch.out_boot_id:
+        repaired = "restarted"
+    return Returner(
+        name=row.name,
+        empty=State(watch.state) is not State.DRAINING,
+        ready=row.ready,
+        repaired=repaired or ("no sign of the fault is left" if under_way else ""),
+        clean=None if readings is None else _is_clean(row, readings),
+        allocatable=row.gpus_allocatable,
+        capacity=row.gpus_capacity,
+        burn_in=_verdict(burn_in),
+        burn_in_told=_told_of(burn_in),
+        wants_burn_in=scene.burns_in,
+    )
+
+
+def _keep_checklist(node: NodeScene, steps: list[Step]) -> None:
+    shown = [{"name": s.name, "ok": s.ok, "told": s.told, "kubectl": s.kubectl} for s in steps]
+    if shown != node.watch.checklist:
+        node.watch.checklist = shown
+        node.watch.save(update_fields=["checklist"])
 
 
 def is_empty(node: NodeScene) -> bool:
@@ -181,10 +219,7 @@ def _join(scene: Scene, node: NodeScene, now: datetime) -> None:
         last = _joining_burn_in(node)
         if last is None or last.phase == BurnInPhase.CANCELLED:
             request_burn_in(scene.policy, node.row, HEALTH, now)
-    shown = [{"name": s.name, "ok": s.ok, "told": s.told, "kubectl": s.kubectl} for s in steps]
-    if shown != node.watch.checklist:
-        node.watch.checklist = shown
-        node.watch.save(update_fields=["checklist"])
+    _keep_checklist(node, steps)
     if passes(steps):
         happening = Happening.PASSED if scene.burns_in else Happening.RETURNED
         come_back(scene, node, happening, "every step of its checklist is green", now)
@@ -198,10 +233,18 @@ def _join(scene: Scene, node: NodeScene, now: datetime) -> None:
 
 
 def _joining_burn_in(node: NodeScene) -> BurnIn | None:
+    return _burn_in_since(node, node.watch.since)
+
+
+def _burn_in_since(node: NodeScene, moment: datetime | None) -> BurnIn | None:
     rows = BurnIn.objects.filter(node=node.row)
-    if node.watch.since is not None:
-        rows = rows.filter(requested_at__gte=node.watch.since)
+    if moment is not None:
+        rows = rows.filter(requested_at__gte=moment)
     return rows.order_by("-pk").first()
+
+
+def _told_of(burn_in: BurnIn | None) -> str:
+    return f"{burn_in.phase} {burn_in.message}".strip() if burn_in else "not begun"
 
 
 def newcomer_of(scene: Scene, node: NodeScene) -> Newcomer:
@@ -223,7 +266,7 @@ def newcomer_of(scene: Scene, node: NodeScene) -> Newcomer:
         exporter_answers=None if watch.answered_at is None and watch.unknown_since is None
         else watch.unknown_since is None,
         burn_in=_verdict(burn_in),
-        burn_in_told=f"{burn_in.phase} {burn_in.message}".strip() if burn_in else "not begun",
+        burn_in_told=_told_of(burn_in),
         wants_burn_in=scene.burns_in,
         exporter_wanted=others.filter(watch__answered_at__isnull=False).exists(),
     )  # fmt: skip
