@@ -3,6 +3,7 @@
 Called by `questions`, with a clock that says when to stop looking for a start far ahead.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,8 @@ Json = dict[str, Any]
 MOST_AHEAD = 20
 # A job further back in line has no estimate: too much can happen before it.
 MOST_ESTIMATED = 1_000
+# How long one estimate takes is known after so many.
+FEW = 8
 
 # The checks in the planner's order, each with the reasons that it gives. A check behind a closed gate is not made.
 GATES: Mapping[str, tuple[ReasonCode, ...]] = {
@@ -67,7 +70,7 @@ class State:
 
 
 def explanation(
-    state: State, job: WaitingJob, lookout: Lookout, has_time: Callable[[], bool]
+    state: State, job: WaitingJob, lookout: Lookout, seconds_left: Callable[[], float]
 ) -> Json:
     """Reasons, checks, jobs ahead, planned start, and what would help, with the moment at which that was tried."""
     reasons = reasons_of(state.base, job.id)
@@ -76,7 +79,7 @@ def explanation(
         "reasons": [reason_json(reason) for reason in reasons],
         "checks": checks_of(reasons),
         "ahead": list(_ahead(state, job)),
-        "starts_at": estimated_start(state, job, has_time),
+        "starts_at": estimated_start(state, job, seconds_left),
         "counterfactuals": [trial.as_json() for trial in kept.trials],
         "counterfactuals_at": kept.made_at,
     }
@@ -108,11 +111,12 @@ def checks_of(reasons: Iterable[Reason]) -> list[Json]:
 
 
 def estimated_start(
-    state: State, job: WaitingJob, has_time: Callable[[], bool] = lambda: True
+    state: State, job: WaitingJob, seconds_left: Callable[[], float] = lambda: math.inf
 ) -> float | None:
     """When the job starts if every job runs to its limit and nothing new arrives; None when nobody can say.
 
-    A job behind `MOST_ESTIMATED` others in line has none; nor has one that is not reached while there is time.
+    A job behind `MOST_ESTIMATED` others in line has none; nor has one that could not be reached while there is time, as
+    the first few of the line show.
     """
     base = state.base
     if any(start.job == job.id for start in base.starts):
@@ -124,10 +128,13 @@ def estimated_start(
     if position >= MOST_ESTIMATED:
         return None
     options = replace(state.options, estimates=position + 1, effort=Effort.DECIDE)
-    for estimate in estimating(state.snapshot, options, state.memo):
+    began: float | None = None
+    for done, estimate in enumerate(estimating(state.snapshot, options, state.memo)):
         if estimate.job == job.id:
             return estimate.starts_at
-        if not has_time():
+        left = seconds_left()
+        began = left if began is None else began
+        if left <= 0 or (done >= FEW and (began - left) / done * (position - done) > left):
             return None
     return None
 

@@ -4,6 +4,7 @@ Every answer is made by plans of the planner's one entry point; nothing is guess
 epoch; names of all jobs are told, the web process hides those that the reader may not see.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -36,7 +37,7 @@ def ask_simulation(
     mirror: Mirror,
     sent: Mapping[str, Any],
     now: float,
-    has_time: Callable[[], bool] = lambda: True,
+    seconds_left: Callable[[], float] = lambda: math.inf,
 ) -> Json:
     """{"job"} → verdict, reasons, placement, estimate and quota of a job that is not stored.
 
@@ -47,7 +48,7 @@ def ask_simulation(
     found = simulate(snapshot, job, OPTIONS, mirror.memo)
     with_it = replace(snapshot, waiting=(*snapshot.waiting, job))
     state = State(with_it, found.plan, mirror.models, OPTIONS, mirror.memo)
-    starts_at = estimated_start(state, job, has_time)
+    starts_at = estimated_start(state, job, seconds_left)
     return {
         "verdict": found.verdict.value,
         "reasons": [reason_json(reason) for reason in found.reasons],
@@ -86,7 +87,7 @@ def ask_explanation(
     mirror: Mirror,
     sent: Mapping[str, Any],
     now: float,
-    has_time: Callable[[], bool] = lambda: True,
+    seconds_left: Callable[[], float] = lambda: math.inf,
 ) -> Json:
     """{"job"} (an id) → reasons, checks, jobs ahead, estimate, and what would make it start.
 
@@ -96,7 +97,7 @@ def ask_explanation(
     job = next((job for job in snapshot.waiting if job.id == sent["job"]), None)
     if job is None:
         raise NotWaitingError(sent["job"])
-    found = explanation(_state(mirror, snapshot), job, mirror.lookout, has_time)
+    found = explanation(_state(mirror, snapshot), job, mirror.lookout, seconds_left)
     return {
         **found,
         **mirror.told(now, found["starts_at"]),

@@ -32,7 +32,7 @@ DEADLINE_SECONDS = 2.0
 # What tries one thing after the other stops here, to leave time for the way back.
 TRY_SECONDS = 1.2
 # A simulation is answered within half a second: its start is looked for so long at most.
-SIMULATE_SECONDS = 0.3
+SIMULATE_SECONDS = 0.25
 MOST_WAITING = 8
 KEEP_WARM_SECONDS = 5.0
 # Looking ahead takes a twenty-fifth of the time at most, and waits while somebody asks.
@@ -88,11 +88,11 @@ class Whatif:
 
     def _simulate(self, mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
         until = time.monotonic() + SIMULATE_SECONDS
-        return questions.ask_simulation(mirror, sent, now, lambda: time.monotonic() < until)
+        return questions.ask_simulation(mirror, sent, now, lambda: until - time.monotonic())
 
     def _explain(self, mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
         until = time.monotonic() + TRY_SECONDS
-        return questions.ask_explanation(mirror, sent, now, lambda: time.monotonic() < until)
+        return questions.ask_explanation(mirror, sent, now, lambda: until - time.monotonic())
 
     def _windows(self, mirror: Mirror, sent: Mapping[str, Any], now: float) -> Json:
         until = time.monotonic() + TRY_SECONDS

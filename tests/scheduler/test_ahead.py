@@ -11,8 +11,10 @@ from scheduler.core.inputs.jobs import Ask, Role, SliceAsk, TopologyAsk, Waiting
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.memo import Memo
 from scheduler.core.resources import Amount
+from scheduler.loop.cycle import ClusterLoop, Tick
 from scheduler.snapshot.warm import WarmSnapshot
 from scheduler.whatif import ahead
+from scheduler.whatif.explain import State, estimated_start
 from scheduler.whatif.mirror import OPTIONS, Mirror
 from scheduler.whatif.questions import ask_explanation, look_ahead
 from scheduler.whatif.server import Whatif
@@ -173,3 +175,29 @@ def told_now(told: dict[str, Any]) -> object:
     (tried,) = told["counterfactuals"]
     assert tried["estimated_start"]["p50"]
     return tried["estimated_start"]
+
+
+def test_start_that_cannot_be_reached_in_time_is_given_up_early(
+    world: World, mirror: Mirror
+) -> None:
+    """After a few estimates it is known how long all those before would take."""
+    rows.add_jobs(world, 1, replicas=8, max_runtime_seconds=3600)
+    settle = ClusterLoop(world.cluster.pk, world.cluster.name, "worker")
+    while settle.tick(NOW) is Tick.CYCLED:
+        pass
+    jobs = rows.add_jobs(world, 40, replicas=8, max_runtime_seconds=600)
+    snapshot = mirror.snapshot(AT)
+    state = State(snapshot, mirror.base_plan(snapshot), mirror.models, OPTIONS, mirror.memo)
+    waiting = {job.id: job for job in snapshot.waiting}
+    asked: list[float] = []
+
+    def seconds_left() -> float:
+        asked.append(0.05)
+        return 1.0 - sum(asked)
+
+    last = waiting[jobs[-1].pk]
+    assert estimated_start(state, last, seconds_left) is None
+    assert len(asked) < 12
+    assert (estimated_start(state, last) or 0) > AT + 39 * 600
+    asked.clear()
+    assert estimated_start(state, waiting[jobs[5].pk], seconds_left) is not None
