@@ -156,7 +156,7 @@ class History:
         if self.dice.random() < 0.3:
             role["checkpoint"] = {"interval_seconds": 300, "grace_seconds": 30, "notice": "signal"}
         if self.dice.random() < 0.1:
-            begin_at = self.now + timedelta(seconds=self.dice.choice([-60, 900]))
+            begin_at = self.now + timedelta(seconds=self.dice.choice([60, 900]))
             role["begin_at"] = begin_at.isoformat()
         return role | {
             "priority": self.dice.choice([100, 300, 500]),
