@@ -209,7 +209,7 @@ def explain(actor: Actor, job: Job) -> Explanation:
             for c in found["counterfactuals"]
         ),
         likely=_likely(found),
-        tried_at=moment(found["counterfactuals_at"]),
+        tried_at=moment(found.get("counterfactuals_at")),
     )
 
 

@@ -12,6 +12,7 @@ from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.memo import Memo
 from scheduler.core.resources import Amount
 from scheduler.loop.cycle import ClusterLoop, Tick
+from scheduler.services import whatif as whatif_service
 from scheduler.snapshot.warm import WarmSnapshot
 from scheduler.whatif import ahead
 from scheduler.whatif.explain import State, estimated_start
@@ -19,6 +20,7 @@ from scheduler.whatif.mirror import OPTIONS, Mirror
 from scheduler.whatif.questions import ask_explanation, look_ahead
 from scheduler.whatif.server import Whatif
 from scheduler.whatif.trials import trials_of
+from tenants.access import Actor
 from tests.scheduler import rows
 from tests.scheduler.people import add_people, client
 from tests.scheduler.rows import NOW, World
@@ -201,3 +203,14 @@ def test_start_that_cannot_be_reached_in_time_is_given_up_early(
     assert (estimated_start(state, last) or 0) > AT + 39 * 600
     asked.clear()
     assert estimated_start(state, waiting[jobs[5].pk], seconds_left) is not None
+
+
+def test_answer_of_an_older_process_is_understood(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an installation is upgraded a new web asks an old what-if process: it does not tell the moment."""
+    (job,) = rows.add_jobs(world, 1, replicas=9)
+    told: dict[str, Any] = {"reasons": [], "checks": [], "ahead": [], "counterfactuals": []}
+    old = told | {"starts_at": None, "p50": None, "p90": None}
+    monkeypatch.setattr(whatif_service, "_ask", lambda *_asked, **_named: old)
+    assert whatif_service.explain(Actor(user=world.users["research"]), job).tried_at is None
