@@ -226,8 +226,9 @@ def _watches(reading: GpuReading, memory: GpuMemory, rules: Rules, now: datetime
     if not rules["dcgm_health"].is_on:
         return []
     found = []
-    for watch, (value, code) in sorted(reading.watches.items()):
-        if watch == "ALL" or value < WATCH_WARNS:
+    bad = [each for each in reading.watches.items() if each[1][0] >= WATCH_WARNS]
+    for watch, (value, code) in sorted(bad):
+        if watch == "ALL":
             continue
         grade = Grade.UNHEALTHY if value >= WATCH_FAILS else Grade.ALERT
         cause = f"DCGM's {watch} watch {'failed' if value >= WATCH_FAILS else 'warns'}: {code}"
