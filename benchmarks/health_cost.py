@@ -18,11 +18,11 @@ from typing import Any
 
 from benchmarks.health import NODES, exporters
 
-CYCLES = 120
+CYCLES = 80
 # Gangs a cycle, of two replicas of eight GPUs: each lives for some cycles.
 ARRIVALS, LIVES_CYCLES = 4, 20
 CYCLE_SECONDS = 0.5
-SETTLING_SECONDS = 45.0
+SETTLING_SECONDS = 30.0
 ROOT = Path(__file__).parent.parent
 
 
@@ -96,6 +96,7 @@ class _Load:
         from queues.lifecycle import EndedBy  # noqa: PLC0415
         from queues.models import Attempt, Placement  # noqa: PLC0415
         from queues.services.attempts import end_attempt  # noqa: PLC0415
+        from scheduler.apply.release import release_placements  # noqa: PLC0415
 
         self.number += 1
         if self.number < LIVES_CYCLES:
@@ -104,7 +105,7 @@ class _Load:
             end_attempt(
                 attempt, ended_by=EndedBy.CANCELLED, message="", exit_code=None, now=self.now
             )
-            Placement.objects.filter(attempt=attempt).update(released_at=self.now)
+            release_placements(Placement.objects.filter(attempt=attempt), self.now)
 
 
 @contextmanager
