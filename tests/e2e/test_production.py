@@ -34,7 +34,9 @@ def installation(
         kubeconfig = Path(kubeconfig_of(cluster.cluster, "muster-cluster", folder))
         with running_installation(folder, services, kubeconfig) as running:
             yield running
-        assert not cluster.call(refused_to_us)
+        refused = set(cluster.call(refused_to_us))
+        # Where no exporter has a pod the health process tries the one right that rbac.yaml leaves to the installer.
+        assert not {text for text in refused if not text.endswith(" get nodes/proxy")}
 
 
 def submitted(installation: Installation, **fields: object) -> str:
