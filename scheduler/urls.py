@@ -45,6 +45,7 @@ urlpatterns = [
     path("health/rules/<slug:key>/trial/", health.rule_trial, name="rule-trial"),
     path("health/policy/<str:cluster>/", health.policy_page, name="health-policy"),
     path("nodes/<str:cluster>/<str:name>/return/", health.node_return, name="node-return"),
+    path("nodes/<str:cluster>/<str:name>/burn-in/", health.node_burn_in, name="node-burn-in"),
     path("nodes/<str:cluster>/<str:name>/report/", nodes.report, name="node-report"),
     path("alerts/", alerts.alert_list, name="alert-list"),
     path("alerts/<int:pk>/", alerts.alert_page, name="alert"),

@@ -35,7 +35,7 @@ from scheduler.selectors.gpu_health import (
 from scheduler.services.gpu_overrides import override_gpu
 from scheduler.services.health_policies import change_policy
 from scheduler.services.health_rules import change_rule, dry_run
-from scheduler.services.node_returns import return_node
+from scheduler.services.node_returns import burn_in_node, return_node
 from scheduler.services.nodes import node_of
 from scheduler.views.maps import cluster_of
 from tenants.access import Actor, Right, may, require
@@ -213,6 +213,22 @@ def node_return(request: HttpRequest, actor: Actor, cluster: str, name: str) -> 
         messages.success(request, _("The node goes through its checklist and comes back."))
     except ApplicationError as error:
         messages.error(request, f"{error.detail} {error.hint}".strip())
+    return redirect("node", cluster, name)
+
+
+@require_POST
+@page
+def node_burn_in(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpResponse:
+    """A person asks for a burn-in of a node, be it well or not."""
+    require(actor, Right.OPERATE_NODES)
+    form = ReasonForm(request.POST)
+    reason = form.cleaned_data["reason"] if form.is_valid() else ""
+    try:
+        burn_in_node(actor, node_of(cluster, name), reason, timezone.now())
+        messages.success(request, _("The node is burnt in once its jobs have left."))
+    except ApplicationError as error:
+        lines = [found.message for found in error.errors] or [error.detail]
+        messages.error(request, " ".join([*lines, error.hint]).strip())
     return redirect("node", cluster, name)
 
 

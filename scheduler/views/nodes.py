@@ -17,7 +17,7 @@ from controlplane.common.models import Event
 from controlplane.common.pages import Page
 from queues.models import Cluster
 from scheduler.forms.health import ReportForm
-from scheduler.models import ForeignPod, Node, NodeWatch
+from scheduler.models import ForeignPod, HealthPolicy, Node, NodeWatch
 from scheduler.selectors.gpu_health import gpus_visible_to, node_timeline, timeline_answers
 from scheduler.selectors.lint import findings_of
 from scheduler.selectors.node_facts import NodeFacts, jobs_on_nodes, node_facts
@@ -143,6 +143,9 @@ def node_page(request: HttpRequest, actor: Actor, cluster: str, name: str) -> Ht
         "events": _events(actor, found, name),
         "may_operate": may(actor, Right.OPERATE_NODES),
         "report_form": ReportForm(),
+        "has_burn_in": HealthPolicy.objects.filter(cluster=found)
+        .exclude(burn_in_image="")
+        .exists(),
     } | _health(actor, row)
     frame = Frame("nodes", topics=(f"map:{found.name}",))
     return render_page(request, actor, "scheduler/node.html", context, frame)

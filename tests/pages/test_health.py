@@ -2,7 +2,8 @@
 
 import pytest
 
-from scheduler.models import Gpu, HealthPolicy, HealthRule, NodeReport
+from scheduler.models import Gpu, HealthPolicy, HealthRule, NodeReport, NodeWatch
+from tenants.models import AuditEntry
 from tests.pages.operations import add_operations
 
 PATHS = [
@@ -140,3 +141,20 @@ def test_thresholds_stand_with_their_units(busy, sign_in):
     page = sign_in("admin").get("/health/rules/temperature/").content.decode()
     assert 'value="85"' in page
     assert '<span class="unit">°C</span>' in page
+
+
+def test_operator_asks_for_a_burn_in_where_the_cluster_has_one(busy, sign_in):
+    page, path = "/nodes/demo/gpu-00005/", "/nodes/demo/gpu-00005/burn-in/"
+    assert "Burn in" not in sign_in("ines").get(page).content.decode()
+    HealthPolicy.objects.update_or_create(
+        cluster=busy.cluster, defaults={"burn_in_image": "registry.example/burn-in:1"}
+    )
+    assert "Burn in" in sign_in("ines").get(page).content.decode()
+    assert "Burn in" not in sign_in("ravi").get(page).content.decode()
+    assert sign_in("ravi").post(path, {"reason": "it is slow"}).status_code == 403
+    sign_in("ines").post(path, {"reason": ""})
+    assert not AuditEntry.objects.filter(action="node.burn_in").exists()
+    node = busy.nodes[5]
+    NodeWatch.objects.update_or_create(node=node, defaults={"state": "healthy", "since": busy.now})
+    sign_in("ines").post(path, {"reason": "it is slow"})
+    assert AuditEntry.objects.get(action="node.burn_in").reason == "it is slow"
