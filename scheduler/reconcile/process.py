@@ -53,7 +53,7 @@ Identity = tuple[str, object]
 # Many observations come at once: a tick a moment later takes them together. In a burst what comes in while a tick runs
 # is worth a pause as long as the tick: fewer, larger ticks cost a fraction for each attempt.
 GATHER_SECONDS = 0.01
-LONGEST_GATHER_SECONDS = 0.2
+LONGEST_GATHER_SECONDS = 0.5
 # Often enough to say every ten seconds that the cluster is looked after (standing.HEARD_SECONDS).
 LONGEST_WAIT_SECONDS = 10.0
 # A process that is started again may have missed what was said meanwhile.
