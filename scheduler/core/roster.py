@@ -43,7 +43,7 @@ _ROW = np.dtype(
 )
 """One running job. Times are seconds since the epoch, NaN where there is none; names are numbers
 in the roster's `Names`. `may_stop`: preemptible and not stopping yet; `may_grow`: of one role and
-smaller than asked; `is_elastic`: of one role and larger than its least."""
+given fewer replicas than asked; `is_elastic`: of one role and larger than its least."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +126,12 @@ def roster_of(holdings: Iterable[Holding]) -> Roster:
     return Roster().changed(set(), list(holdings))
 
 
+def _is_smaller(job: RunningJob, seats: int) -> bool:
+    """Whether it was given fewer replicas than asked: not that some have ended, which is no reason to restart it."""
+    role = job.ask.roles[0]
+    return not job.replicas_ended and role.least_replicas <= seats < role.replicas
+
+
 def _row(holding: Holding, names: Names) -> tuple[object, ...]:
     job, ask = holding.job, holding.job.ask
     group = usage_group(ask, job.flavor)
@@ -138,7 +144,7 @@ def _row(holding: Holding, names: Names) -> tuple[object, ...]:
         _NAN if job.last_checkpoint_at is None else job.last_checkpoint_at,
         _NAN if ask.checkpoint is None else ask.checkpoint.interval_seconds or _NAN,
         ask.preemptible and not leaves,
-        one_role and not leaves and seats < ask.roles[0].replicas,
+        one_role and not leaves and _is_smaller(job, seats),
         one_role and seats > ask.roles[0].least_replicas >= 1,
         job.preemptions,
         ask.priority,

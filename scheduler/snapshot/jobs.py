@@ -220,14 +220,17 @@ class JobReader:
         jobs = Job.objects.filter(attempts__in=attempts)
         asked = {row[0]: JobRow._make(row) for row in jobs.values_list(*_COLUMNS)}
         roles = _roles(JobRole.objects.filter(job__attempts__in=attempts))
+        asks = {row.id: self._ask(asked[row.job], roles[row.job]) for row in rows}
+        smaller = {row.id for row in rows if _may_grow(asks[row.id], len(seats.get(row.id, ())))}
+        ended = _with_ended_replicas(smaller)
         for row in rows:
-            ask = self._ask(asked[row.job], roles[row.job])
             found.running[row.job] = self._running(
                 row,
                 asked[row.job],
-                ask,
+                asks[row.id],
                 tuple(seats.get(row.id, ())),
                 _of_attempt(row.id, found.leaving.get(row.job, ())),
+                replicas_ended=row.id in ended,
             )
 
     def _read_seats(
@@ -256,6 +259,8 @@ class JobReader:
         ask: core_jobs.Ask,
         seats: tuple[core_jobs.Seat, ...],
         leaving: Leaving | None,
+        *,
+        replicas_ended: bool,
     ) -> core_jobs.RunningJob:
         stopping = bool(row.stop_cause)
         flavor = None if row.flavor_id is None else self.policy.flavor_names.get(row.flavor_id)
@@ -274,6 +279,7 @@ class JobReader:
             evicted_for=leaving.preemptor if leaving else None,
             eviction_signalled=leaving.signalled if leaving else False,
             version=job.version,
+            replicas_ended=replicas_ended,
         )
 
     def _ask(self, row: JobRow, roles: tuple[core_jobs.Role, ...]) -> core_jobs.Ask:
@@ -349,6 +355,22 @@ def _placements_of(jobs: Sequence[str]) -> QuerySet[Placement]:
     if len(attempts) > MOST_IDS:
         return Placement.objects.filter(attempt__job_id__in=jobs)
     return Placement.objects.filter(attempt__in=attempts)
+
+
+def _may_grow(ask: core_jobs.Ask, seats: int) -> bool:
+    role = ask.roles[0]
+    return len(ask.roles) == 1 and role.least_replicas <= seats < role.replicas
+
+
+def _with_ended_replicas(attempts: set[int]) -> set[int]:
+    """Those of the attempts of which a replica has ended. Asked only for what may grow: they are few."""
+    found: set[int] = set()
+    ids = sorted(attempts)
+    for start in range(0, len(ids), IDS_PER_QUERY):
+        part = ids[start : start + IDS_PER_QUERY]
+        rows = Placement.objects.filter(attempt__in=part, released_at__isnull=False)
+        found.update(rows.order_by().values_list("attempt_id", flat=True))
+    return found
 
 
 def _of_attempt(attempt: int, leaving: Collection[Leaving]) -> Leaving | None:

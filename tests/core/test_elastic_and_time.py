@@ -45,6 +45,13 @@ def test_elastic_job_grows_at_a_checkpoint_when_nobody_waits():
     assert grows(snapshot(NODES, running=(elastic(),))) == [("e", 2, 4)]
 
 
+def test_gang_whose_replicas_end_one_by_one_is_not_restarted_larger():
+    assert grows(snapshot(NODES, running=(replace(elastic(), replicas_ended=True),))) == []
+    rigid = ask(role(4), max_runtime_seconds=36_000.0)
+    ending = running("e", ("n-0-0-00", 8), ("n-0-0-01", 8), wanted=rigid)
+    assert grows(snapshot(NODES, running=(replace(ending, last_checkpoint_at=NOW - 5),))) == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -282,3 +282,13 @@ def test_events_that_change_nothing_here_change_nothing(world: World) -> None:
     assert (after.nodes, after.waiting) == (before.nodes, before.waiting)
     assert after.nodes is before.nodes
     assert after.revision == before.revision + 4
+
+
+def test_a_running_gang_of_which_replicas_have_ended_says_so(world: World) -> None:
+    job = rows.add_job(world, replicas=4, min_replicas=2, gpus_per_replica=8)
+    attempt = _begin(world, job, ["gpu-00000", "gpu-00001", "gpu-00002"])
+    (whole,) = _cold(world).running
+    assert (len(whole.seats), whole.replicas_ended) == (3, False)
+    Placement.objects.filter(attempt=attempt, rank=2).update(released_at=NOW)
+    (thinned,) = _cold(world).running
+    assert (len(thinned.seats), thinned.replicas_ended) == (2, True)

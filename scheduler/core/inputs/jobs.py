@@ -169,6 +169,8 @@ class RunningJob:
     capacity is being freed for (the planner holds it for that job); `eviction_signalled` says
     whether the eviction can still be withdrawn. `last_checkpoint_at` is what
     the job reported; None: the planner goes by the checkpoint interval, if there is one.
+    `replicas_ended`: some have exited, so that fewer seats are left than the attempt was given; such a
+    job is on its way out and is not made larger.
     """
 
     id: str
@@ -186,6 +188,7 @@ class RunningJob:
     evicted_for: str | None = None
     eviction_signalled: bool = False
     version: int = 0
+    replicas_ended: bool = False
 
     @property
     def gpus(self) -> int:
