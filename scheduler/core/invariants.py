@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from scheduler.core.calendar.ends import NEVER, planned_end
 from scheduler.core.inputs.cluster import NODE_LEVEL, Crossing, Node, OutCause, Window, WindowKind
 from scheduler.core.inputs.jobs import Ask, Role, Seat, WaitingJob
+from scheduler.core.inputs.quotas import FlavorQuota
 from scheduler.core.inputs.snapshot import Snapshot
 from scheduler.core.outputs import Plan, Start
 from scheduler.core.quota.accounts import Accounts
@@ -28,6 +29,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> list[str]:
         *_eligible(snapshot, plan),
         *_topology(snapshot, plan),
         *_quota(snapshot, plan),
+        *_lending(snapshot, plan),
         *_windows(snapshot, plan),
         *_bookings(snapshot, plan),
         *_evictions(snapshot, plan),
@@ -182,6 +184,58 @@ def _quota(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         accounts.add(ask, start.flavor, start.gpus)
 
 
+def _lending(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """lending limit kept: starts leave untouched what a tenant of their tree does not lend."""
+    jobs, roots = _jobs(snapshot), _roots(snapshot)
+    for flavor in snapshot.flavors:
+        before, after = Counter[str](), Counter[str]()
+        for tenant in snapshot.tenants:
+            before[tenant.name] += _quota_of(tenant.quotas, flavor.name).outside
+        for job in snapshot.running:
+            before[job.ask.tenant] += job.gpus if job.flavor == flavor.name else 0
+        after.update(before)
+        for start in plan.starts:
+            after[jobs[start.job].ask.tenant] += start.gpus if start.flavor == flavor.name else 0
+        for lender in snapshot.tenants:
+            quota = _quota_of(lender.quotas, flavor.name)
+            if quota.lending_limit is None or roots.get(lender.name) is None:
+                continue
+            others = [t for t in roots if t != lender.name and roots[t] == roots[lender.name]]
+            pool = _pool(snapshot, roots[lender.name], roots, flavor.name)
+            lent = pool - max(0, quota.nominal - quota.lending_limit)
+            used, grown = sum(after[t] for t in others), sum(before[t] for t in others)
+            if used > grown and used > lent:
+                yield f"lending_limit_kept: {lender.name} lends more {flavor.name} than its limit"
+
+
+def _roots(snapshot: Snapshot) -> dict[str, str | None]:
+    """The root cohort of each tenant; None for one that stands alone or under a circle."""
+    parents = {cohort.name: cohort.parent for cohort in snapshot.cohorts}
+    roots: dict[str, str | None] = {}
+    for tenant in snapshot.tenants:
+        place, seen = tenant.cohort, set[str]()
+        while place in parents and place not in seen and parents[place] in parents:
+            seen.add(place)
+            place = parents[place]
+        roots[tenant.name] = place if place in parents and place not in seen else None
+    return roots
+
+
+def _pool(snapshot: Snapshot, root: str | None, roots: dict[str, str | None], flavor: str) -> int:
+    """Nominal quota of all tenants and cohorts under a root."""
+    parents = {cohort.name: cohort.parent for cohort in snapshot.cohorts}
+    under = {root}
+    for _ in parents:
+        under |= {name for name, parent in parents.items() if parent in under}
+    own = [cohort.quotas for cohort in snapshot.cohorts if cohort.name in under]
+    own += [tenant.quotas for tenant in snapshot.tenants if roots[tenant.name] == root]
+    return sum(_quota_of(quotas, flavor).nominal for quotas in own)
+
+
+def _quota_of(quotas: tuple[FlavorQuota, ...], flavor: str) -> FlavorQuota:
+    return next((quota for quota in quotas if quota.flavor == flavor), FlavorQuota(flavor))
+
+
 def _windows(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """windows kept: no job on a node across a window that it may not cross."""
     jobs = _jobs(snapshot)
@@ -257,7 +311,7 @@ def _evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
         else:
             account = accounts.account(victim.ask.tenant, victim.flavor)
             if account is None or account.usage <= account.subtree:
-                yield f"evictions_lawful: {victim.id} runs inside its tenant's quota"
+                yield f"in_quota_work_kept: {victim.id} runs inside its tenant's quota"
         if not eviction.keeps_replicas:
             accounts.add(victim.ask, victim.flavor, -victim.gpus)
         if not any(hold.job == eviction.preemptor for hold in plan.holds):

@@ -51,9 +51,22 @@ class ForecastingReplay(Replay):
     _calibration: Calibration = field(default_factory=Calibration)
     _told: dict[str, tuple[float, float, Range]] = field(default_factory=dict)
 
+    def asks_at(self, now: float) -> bool:
+        """Also where somebody new waits: it is told its start."""
+        return Replay.asks_at(self, now) or bool(self._fresh(now))
+
+    def _fresh(self, now: float) -> list[str]:
+        fresh: list[str] = []
+        for job in reversed(self._waiting.values()):
+            # Jobs wait in the order in which they came.
+            if job.submitted_at != now:
+                break
+            fresh.append(job.id)
+        return fresh[::-1]
+
     def plan_at(self, now: float) -> Plan:
         """The plan, with estimates where somebody new waits."""
-        fresh = [job.id for job in self._waiting.values() if job.submitted_at == now]
+        fresh = self._fresh(now)
         if not fresh:
             made = Replay.plan_at(self, now)
             self._learn(now, made)

@@ -6,12 +6,12 @@ import os
 import random
 from dataclasses import replace
 
+from scheduler.core.consequences import as_running
 from scheduler.core.inputs.cluster import Cluster, Flavor, Node, OutCause, Window, WindowKind
 from scheduler.core.inputs.jobs import (
     Ask,
     Checkpoint,
     Role,
-    RunningJob,
     SliceAsk,
     TopologyAsk,
     WaitingJob,
@@ -26,7 +26,6 @@ from scheduler.core.inputs.quotas import (
     UserLimit,
 )
 from scheduler.core.inputs.snapshot import Options, Snapshot
-from scheduler.core.outputs import Start
 from scheduler.core.planner import plan
 from scheduler.core.resources import Amount
 from tests.core.builders import NOW
@@ -62,11 +61,6 @@ def random_snapshot(seed: int) -> Snapshot:
     )
     waiting = tuple(_job(rng, f"j{i}", tenants) for i in range(rng.randint(1, 10)))
     return replace(base, running=running, waiting=waiting)
-
-
-def as_running(start: Start, ask: Ask, placed_at: float, number: int = 1) -> RunningJob:
-    """The running job that a start becomes."""
-    return RunningJob(start.job, number, ask, start.flavor, start.seats, placed_at, placed_at + 1.0)
 
 
 def _nodes(rng: random.Random) -> tuple[Node, ...]:

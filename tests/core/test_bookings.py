@@ -7,6 +7,7 @@ from hypothesis import example, settings
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
+from scheduler.core.consequences import as_running
 from scheduler.core.inputs.cluster import Crossing, Window, WindowKind
 from scheduler.core.inputs.jobs import Checkpoint
 from scheduler.core.inputs.quotas import BackfillOrder, FlavorQuota, Queue, Tenant
@@ -28,7 +29,7 @@ from tests.core.builders import (
     started,
     tenant,
 )
-from tests.core.strategies import EXAMPLES, as_running, random_snapshot
+from tests.core.strategies import EXAMPLES, random_snapshot
 
 NODES = fabric(1, 1, 4)
 EXACT = Options(start_allowance_seconds=0.0)

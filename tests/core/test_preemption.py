@@ -7,6 +7,7 @@ from hypothesis import given as examples
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from scheduler.core.consequences import as_running
 from scheduler.core.inputs.jobs import Checkpoint, Hold
 from scheduler.core.inputs.quotas import Cohort, OrderPolicy, Queue
 from scheduler.core.inputs.snapshot import Options
@@ -25,7 +26,7 @@ from tests.core.builders import (
     started,
     tenant,
 )
-from tests.core.strategies import EXAMPLES, as_running, random_snapshot
+from tests.core.strategies import EXAMPLES, random_snapshot
 
 NODES = fabric(1, 2, 4)
 OLD = NOW - 5_000.0

@@ -102,7 +102,7 @@ class Evictions:
     def _pledge(self, hold: Hold, sign: int) -> None:
         """The victims' quota counts until they are gone, the preemptor's from now on."""
         gpus = sum(row[1] for row in hold.nodes)
-        self._world.accounts.add(self._waiting[hold.job].ask, hold.flavor, sign * gpus)
+        self._world.accounts.promise(self._waiting[hold.job].ask, hold.flavor, sign * gpus)
 
     def started(self, job_id: str) -> None:
         """The job starts: its hold has served."""

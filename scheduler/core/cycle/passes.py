@@ -295,7 +295,7 @@ class Pass:
     def _start(self, job: WaitingJob, placed: Placed) -> None:
         start = start_of(self.world, job, placed)
         self.world.fields[placed.flavor].take(*placed.placement.usage())
-        self.world.accounts.add(job.ask, placed.flavor, start.gpus)
+        self.world.accounts.promise(job.ask, placed.flavor, start.gpus)
         self.backfill.started(job, placed)
         self._usage.started(job.ask.tenant, job.ask.user, start.gpus)
         self.outcome.starts.append(start)

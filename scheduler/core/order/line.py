@@ -64,15 +64,14 @@ class PlainLine:
 
 
 _DUE = -1.0
-"""Stands for the usage of a user whose turn has come by age."""
+"""Stands for the usage of a user whose next job is due."""
 
 
 class FairLine:
     """Jobs of many users: inside one priority the user with the least usage goes first.
 
-    So that fairness starves nobody, a job submitted until `due_before` goes before all that are
-    not, the oldest first; one job of each user, the others by usage. `usage_of` gives a user's
-    usage now; it may only grow while the line is used.
+    So that fairness starves nobody, jobs submitted until `due_before` go before all that are not,
+    the oldest first. `usage_of` gives a user's usage now; it may only grow while the line is used.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class FairLine:
         """`jobs` are in order of `age_key`."""
         self._usage_of = usage_of
         self._due_before = due_before
-        self._had_turns: set[tuple[int, str]] = set()
         self._by_user: dict[tuple[int, str], deque[WaitingJob]] = defaultdict(deque)
         for job in jobs:
             self._by_user[-job.ask.priority, job.ask.user].append(job)
@@ -91,7 +89,7 @@ class FairLine:
 
     def _entry(self, key: tuple[int, str]) -> tuple[int, float, float, str, str]:
         head = self._by_user[key][0]
-        is_due = head.submitted_at <= self._due_before and key not in self._had_turns
+        is_due = head.submitted_at <= self._due_before
         usage = _DUE if is_due else self._usage_of(key[1])
         return (key[0], usage, head.submitted_at, head.id, key[1])
 
@@ -117,7 +115,7 @@ class FairLine:
         self._refresh()
         top = self._heap[0]
         job = self._by_user[top[0], top[4]].popleft()
-        self._took(job, top[1])
+        self._taken.append(job.id)
         self._sink()
         return job
 
@@ -149,14 +147,10 @@ class FairLine:
                 return
             yield job
             jobs.popleft()
-            self._took(job, usage)
+            self._taken.append(job.id)
             if usage == _DUE:
+                # The next may not be due any more.
                 return
-
-    def _took(self, job: WaitingJob, usage: float) -> None:
-        self._taken.append(job.id)
-        if usage == _DUE:
-            self._had_turns.add((-job.ask.priority, job.ask.user))
 
     def taken(self) -> list[str]:
         """Ids of the jobs taken so far, in order."""

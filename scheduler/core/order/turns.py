@@ -134,7 +134,7 @@ class Turns:
         if group.is_plain:
             return self._job_key(head)
         depth = self._depth(seat, head)
-        flavor = head.ask.flavors[0] if head.ask.flavors else ""
+        flavor = self._likeliest(head)
         account = self._account(head, flavor, depth)
         extra = self._reaching(head, flavor, depth)
         borrows = account is not None and account.usage + extra > account.subtree
@@ -145,6 +145,15 @@ class Turns:
         if depth == 0:
             share += self._past.get(head.ask.tenant, 0.0)
         return (borrows, share, *self._job_key(head))
+
+    def _likeliest(self, head: WaitingJob) -> str:
+        """The first flavor on which the job would not borrow, else its first."""
+        flavors = head.ask.flavors
+        if len(flavors) > 1:
+            for flavor in flavors:
+                if not self._accounts.would_borrow(head.ask.tenant, flavor, head.ask.gpus):
+                    return flavor
+        return flavors[0] if flavors else ""
 
     def _depth(self, seat: _Seatholder, head: WaitingJob) -> int:
         depth = 0

@@ -55,6 +55,8 @@ def rule_for(
     owner = accounts.account(victim.ask.tenant, victim.flavor)
     if preemptor is None or owner is None:
         return None
+    if not accounts.borrows(victim.ask.tenant, victim.flavor):
+        return None
     meeting = _below_common_ancestor(preemptor, owner)
     if meeting is None:
         return None

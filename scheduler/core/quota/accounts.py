@@ -71,6 +71,7 @@ class Accounts:
         self._firm: dict[tuple[str, str], int] = defaultdict(int)
         self.journal: list[tuple[Group, int]] = []
         """Every `add` since the accounts were opened, so that a branch can catch up."""
+        self._promised: dict[tuple[str, str], int] = defaultdict(int)
         self.over_admissions: tuple[OverAdmission, ...] = ()
         for group, gpus in (totals_of(snapshot) if totals is None else totals).items():
             self._add(group, gpus)
@@ -85,6 +86,19 @@ class Accounts:
         group = usage_group(ask, flavor)
         self._add(group, gpus)
         self.journal.append((group, gpus))
+
+    def promise(self, ask: Ask, flavor: str, gpus: int) -> None:
+        """`add` for what does not run yet: a start of this pass, a preemptor's hold."""
+        self.add(ask, flavor, gpus)
+        self._promised[ask.tenant, flavor] += gpus
+
+    def borrows(self, tenant: str, flavor: str) -> bool:
+        """Whether the tenant uses more than its own quota, promises left aside: what runs is not
+        taken from it for what it has just been promised."""
+        account = self.account(tenant, flavor)
+        if account is None:
+            return False
+        return account.usage - self._promised[tenant, flavor] > account.subtree
 
     @contextmanager
     def counted(self, uses: Iterable[tuple[Ask, str, int]]) -> Iterator[None]:
