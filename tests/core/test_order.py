@@ -131,3 +131,12 @@ def test_queues_of_one_tenant_meet_by_priority_and_age():
     queues = (Queue("t/one", "t"), Queue("t/two", "t"))
     made = planned(replace(snapshot(NODES, one, two, high), queues=queues, now=NOW))
     assert made.order == ("high", "two", "one")
+
+
+def test_job_that_has_waited_long_goes_before_a_modest_users_new_one():
+    usage = (DecayedUsage("t", "busy", 9e9),)
+    half_a_day = 43_200.0
+    jobs = (by("rare", "new"), by("busy", "old", half_a_day), by("busy", "older", half_a_day + 5))
+    assert started(planned(fair_queue(*jobs, usage=usage))) == ["older", "old", "new"]
+    younger = (by("rare", "new"), by("busy", "old", half_a_day - 1))
+    assert started(planned(fair_queue(*younger, usage=usage))) == ["new", "old"]
