@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from queues.lifecycle import EndedBy
 from scheduler.reconcile.ledger import AttemptLife, PlacementLife
-from scheduler.reconcile.story import End, is_waiting_error
+from scheduler.reconcile.story import DELETED_BY_OTHERS, End, is_waiting_error
 
 OUT_SECONDS = 60
 LOST_SECONDS = 300
@@ -206,6 +206,8 @@ def _end_message(placement: PlacementLife, end: End) -> str:
         return f"{where} ran past its deadline{told}"
     if end is End.NOT_STARTED:
         return f"the command of {where} cannot be run{told}"
+    if placement.end_reason == DELETED_BY_OTHERS:
+        return f"the pod of {where} was deleted, not by Muster{told}"
     return f"{where} was lost: {placement.end_reason or 'its pod is gone'}{told}"
 
 

@@ -14,12 +14,11 @@ from typing import Any
 
 from scheduler.kube.seen import PodSeen
 from scheduler.reconcile.ledger import AttemptLife, PlacementLife
-from scheduler.reconcile.story import End, Story, is_waiting_error, tell
+from scheduler.reconcile.story import DELETED_BY_OTHERS, End, Story, is_waiting_error, tell
 from scheduler.reconcile.wanted import matches
 
 MESSAGE_LIMIT = 4096
 # `end_reason` of a pod that gives no word itself.
-DELETED_BY_OTHERS = "Deleted"
 STOPPED = "Stopped"
 VANISHED = "Gone"
 

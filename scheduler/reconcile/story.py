@@ -42,6 +42,8 @@ START_ERRORS = frozenset({"StartError", "ContainerCannotRun"})
 # Nobody saw the program end: the node was rebooted under it (containerd,
 # internal/cri/server/container_status.go), or the kubelet forgot it (pkg/kubelet/status).
 UNSEEN_REASONS = frozenset({"Unknown", "ContainerStatusUnknown"})
+# `end_reason` of a pod that somebody else deleted while its program ran: its end is not its own.
+DELETED_BY_OTHERS = "Deleted"
 # Waiting for ever unless somebody mends image, secret or command.
 WAITING_ERRORS = frozenset(
     {

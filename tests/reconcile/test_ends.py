@@ -118,7 +118,9 @@ def test_end_of_a_pod_has_its_cause(reason: str, code: int | None, cause: EndedB
 def test_infrastructure_is_blamed_before_the_programs_that_fail_of_it() -> None:
     crashed = ended(0, 1, ended_at=at(40))
     deleted = ended(1, None, ended_at=at(45), end_reason="Deleted")
-    assert stop_of(decide(attempt(crashed, deleted), around())).cause is EndedBy.NODE_FAILURE
+    step = stop_of(decide(attempt(crashed, deleted), around()))
+    assert step.cause is EndedBy.NODE_FAILURE
+    assert "was deleted, not by Muster" in step.message
 
 
 def test_exit_beside_a_node_that_is_not_ready_is_no_failure_of_the_job() -> None:
