@@ -116,9 +116,12 @@ def _text(row: dict[str, str], column: str, number: int) -> str:
 def _int(row: dict[str, str], column: str, number: int) -> int:
     value = _text(row, column, number)
     try:
-        return int(value)
+        found = int(value)
     except ValueError:
         raise TraceError(f"line {number}: {column} is {value!r}, not a whole number") from None
+    if found < 0:
+        raise TraceError(f"line {number}: {column} is {value!r}, less than nothing")
+    return found
 
 
 def _float(row: dict[str, str], column: str, number: int) -> float | None:
@@ -126,6 +129,9 @@ def _float(row: dict[str, str], column: str, number: int) -> float | None:
     if not value:
         return None
     try:
-        return float(value)
+        found = float(value)
     except ValueError:
         raise TraceError(f"line {number}: {column} is {value!r}, not a number") from None
+    if not 0 <= found < math.inf:
+        raise TraceError(f"line {number}: {column} is {value!r}, not a length or an amount")
+    return found

@@ -103,6 +103,9 @@ def test_shuffle_keeps_times_and_jobs():
         ("1,0,10,x,1,1000,,,,u,,10", "line 2: replicas is 'x'"),
         ("1,zero,10,1,1,1000,,,,u,,10", "line 2: submit_s is 'zero'"),
         ("1,0,,1,1,1000,,,,u,,10", "line 2: submit_s and duration_s"),
+        ("1,0,-10,1,1,1000,,,,u,,10", "line 2: duration_s is '-10'"),
+        ("1,0,nan,1,1,1000,,,,u,,10", "line 2: duration_s is 'nan'"),
+        ("1,0,10,-1,1,1000,,,,u,,10", "line 2: replicas is '-1'"),
     ],
 )
 def test_bad_row_names_line_and_column(row, said):
