@@ -1,7 +1,7 @@
 """One pass over 1,000 nodes of 8 GPUs: scraped over HTTP, read, judged, written. `python -m benchmarks health`
 
 The exporters are one process of its own that serves a full page (511 lines, 130 KB) for every node; one in a hundred
-nodes counts ECC errors.
+nodes counts ECC errors and has a GPU that is too warm.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ SERVER = """
 import asyncio, re, sys
 from aiohttp import web
 sick = open(sys.argv[1]).read()
-well = re.sub(r"(?m)^(DCGM_FI_DEV_ECC_.*) \\d+$", r"\\1 0", sick)
+SIGNS = "DCGM_FI_DEV_ECC_|DCGM_EXP_GPU_HEALTH_STATUS|DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
+well = re.sub(rf"(?m)^((?:{SIGNS}).*) \\d+$", r"\\1 0", sick)
 moving = len(sys.argv) > 2
 MOVING = re.compile(r"(?m)^(DCGM_FI_DEV_(?:GPU_TEMP|GPU_UTIL|MEM_COPY_UTIL|FB_USED|POWER_USAGE)[{].*[}]) .*$")
 # Rendered ahead: what is measured is not this process.

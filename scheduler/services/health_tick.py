@@ -226,6 +226,10 @@ class HealthTicker:
                 self._quiet.note(node, readings, now)
             return []
         self._quiet.disturb([name])
+        before = self._lasting.get(name)
+        if _is_at_peace(node) and not self._news(node, findings, readings, now):
+            return []  # what it shows is known, and changes nothing
+        self._lasting[name] = before or set()
         return self._judge_loud(scene, node, findings, readings, now)
 
     def _judge_loud(
