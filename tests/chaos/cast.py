@@ -30,6 +30,8 @@ from tests.deploy.roles import token_of
 logger = logging.getLogger(__name__)
 RESTART_SECONDS = 2.0
 BEAT_SECONDS = 1.0
+QUIET_BEAT_SECONDS = 5.0
+"""Where hours have to pass: what is due by the clock alone comes a little later, what the log tells as soon."""
 RETRY_SECONDS = 0.5
 PAUSE_SECONDS = 25.0
 
@@ -74,8 +76,8 @@ class Backstage:
 class Worker:
     """A scheduler worker: a loop that ticks each second and on the bell, as `scheduler.loop.pulse` does."""
 
-    def __init__(self, name: str, stage: Backstage) -> None:
-        self.name, self._stage = name, stage
+    def __init__(self, name: str, stage: Backstage, beat_seconds: float) -> None:
+        self.name, self._stage, self._beat_seconds = name, stage, beat_seconds
         self.loop: ClusterLoop | None = None
         self._bell = asyncio.Event()
         self._life = 0
@@ -107,7 +109,7 @@ class Worker:
             except Paused as paused:
                 await self._stand_still(paused)
             else:
-                await self._wait(0.0 if self.loop.wants_more else BEAT_SECONDS)
+                await self._wait(0.0 if self.loop.wants_more else self._beat_seconds)
 
     async def _stand_still(self, paused: Paused) -> None:
         """As a process that was stopped and goes on: it still believes that it leads."""

@@ -25,7 +25,7 @@ from tests.chaos.cast import Routine
 from tests.chaos.plot import OWN_XIDS, Fault, WindowPlan
 from tests.chaos.virtual import START
 
-SCRAPE_SECONDS = 10.0
+SCRAPE_SECONDS = 15.0
 CLOSED_TO_ALL = {"unhealthy", "draining", "repairing", "burn_in", "joining", "closed"}
 CLOSED_TO_GANGS = CLOSED_TO_ALL | {"suspect"}
 """Of several nodes. A node that is `closed` is one that its health keeps from new pods, whatever its state."""

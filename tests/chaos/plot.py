@@ -224,12 +224,27 @@ HARDWARE_XIDS = (48, 64, 74, 79, 95, 119, 140)
 OWN_XIDS = (13, 31)
 
 
-def health_plot_of(seed: int) -> Plot:
-    """A run of an hour with bad GPUs, silent exporters and maintenance windows."""
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Of a run with bad GPUs and windows, in seconds: what is drawn from."""
+
+    run: tuple[int, ...]
+    last_job: float
+    last_fault: float
+    lead: tuple[float, float]
+    window: tuple[float, float]
+
+
+SHORT = Lengths((300, 600, 900), 600, 1200, (120, 900), (600, 1200))
+AS_IN_LIFE = Lengths((300, 900, 1800), 2400, 4000, (300, 2400), (3600, 7200))
+
+
+def health_plot_of(seed: int, lengths: Lengths = SHORT) -> Plot:
+    """A run with bad GPUs, silent exporters and maintenance windows: an hour, or hours with windows as in life."""
     dice = Random(f"health-{seed}")
     nodes = dice.choice((6, 8))
     names = [f"gpu-{number:05d}" for number in range(nodes)]
-    jobs = tuple(_long_job(dice, number, nodes) for number in range(dice.randint(4, 6)))
+    jobs = tuple(_long_job(dice, number, nodes, lengths) for number in range(dice.randint(4, 6)))
     return Plot(
         seed=seed,
         nodes=nodes,
@@ -237,13 +252,13 @@ def health_plot_of(seed: int) -> Plot:
         nominal=nodes * 8,
         jobs=jobs,
         acts=(),
-        faults=tuple(_health_fault(dice, names) for _ in range(dice.randint(3, 6))),
-        windows=tuple(_window(dice, names) for _ in range(dice.choice((1, 1, 2)))),
+        faults=tuple(_health_fault(dice, names, lengths) for _ in range(dice.randint(3, 6))),
+        windows=tuple(_window(dice, names, lengths) for _ in range(dice.choice((1, 1, 2)))),
         health=True,
     )
 
 
-def _long_job(dice: Random, number: int, nodes: int) -> JobPlan:
+def _long_job(dice: Random, number: int, nodes: int, lengths: Lengths) -> JobPlan:
     replicas = dice.choice((1, 2, 2, nodes // 2))
     fields: dict[str, Any] = {
         "name": f"job-{number}", "tenant": dice.choice(("research", "vision")), "queue": "train",
@@ -255,14 +270,15 @@ def _long_job(dice: Random, number: int, nodes: int) -> JobPlan:
         fields["min_replicas"] = replicas - 1
     if dice.random() < 0.7:
         fields["checkpoint"] = {"interval_seconds": 300, "grace_seconds": 20}
-    notes = {"run-seconds": str(dice.choice((300, 600, 900))), "log-lines": "3",
+    notes = {"run-seconds": str(dice.choice(lengths.run)), "log-lines": "3",
              "on-sigterm": "checkpoint"}  # fmt: skip
     fields["annotations"] = {f"sim.muster.dev/{name}": text for name, text in notes.items()}
-    return JobPlan(dice.uniform(0, 600), fields, "succeeded")
+    return JobPlan(dice.uniform(0, lengths.last_job), fields, "succeeded")
 
 
-def _health_fault(dice: Random, names: list[str]) -> Fault:
-    at, seconds, node = dice.uniform(60, 1200), dice.uniform(60, 600), dice.choice(names)
+def _health_fault(dice: Random, names: list[str], lengths: Lengths) -> Fault:
+    at, seconds = dice.uniform(60, lengths.last_fault), dice.uniform(60, 600)
+    node = dice.choice((BUSY, dice.choice(names)))
     gpu = dice.randrange(8)
     kind, parameters = dice.choice(
         (
@@ -281,12 +297,12 @@ def _health_fault(dice: Random, names: list[str]) -> Fault:
     return Fault(at, kind, seconds, {"node": node, **parameters})
 
 
-def _window(dice: Random, names: list[str]) -> WindowPlan:
+def _window(dice: Random, names: list[str], lengths: Lengths) -> WindowPlan:
     at = dice.uniform(0, 600)
-    starts = at + dice.uniform(120, 900)
+    starts = at + dice.uniform(*lengths.lead)
     first = dice.randrange(0, len(names), 2)
     return WindowPlan(
-        at, starts, starts + dice.uniform(600, 1200), tuple(names[first : first + 2]),
+        at, starts, starts + dice.uniform(*lengths.window), tuple(names[first : first + 2]),
         dice.choice(("finish", "checkpoint", "evict")),
         dice.choice(("checkpointable", "never")),
     )  # fmt: skip

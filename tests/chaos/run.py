@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,7 +25,14 @@ from scheduler.simcluster.profiles.model import uniform_profile
 from scheduler.simcluster.store.resources import PODS
 from scheduler.snapshot.warm import WarmSnapshot, differences
 from tests import factories
-from tests.chaos.cast import Backstage, Routine, Supervised, Worker
+from tests.chaos.cast import (
+    BEAT_SECONDS,
+    QUIET_BEAT_SECONDS,
+    Backstage,
+    Routine,
+    Supervised,
+    Worker,
+)
 from tests.chaos.crashes import CrashPoints, Database
 from tests.chaos.hospital import Doctor, announce, health_routine, let_rules_act
 from tests.chaos.judge import (
@@ -47,7 +54,8 @@ from tests.deploy.roles import install_roles, refused_to_us
 from tests.simcluster.direct import Direct
 
 LONGEST_SECONDS = 2400.0
-"""After calm has come every job has this long to end: a back-off may last ten minutes."""
+LONGEST_OF_HOURS_SECONDS = 4 * 3600.0
+"""So long has every job after calm has come: a back-off may last ten minutes, and long jobs wait for one another."""
 LOOK_ON_SECONDS = 90.0
 """Every fourth run goes on for so long after all is over: what comes back is found by the minute's comparison."""
 SECOND_LOOK_SECONDS = 10.0
@@ -141,7 +149,8 @@ class Play:
         self.direct = Direct(self.sim)
         self.witness = Witness(self.sim)
         # Two workers race for the lease; where health is what matters one is enough.
-        self.workers = [Worker(f"worker-{n}", self.stage) for n in range(1 if plot.health else 2)]
+        workers, beat = (1, QUIET_BEAT_SECONDS) if plot.health else (2, BEAT_SECONDS)
+        self.workers = [Worker(f"worker-{n}", self.stage, beat) for n in range(workers)]
         self.process = Supervised(self.stage)
         self._others: list[asyncio.Task[None]] = []
         self.doctor = Doctor(self.sim)
@@ -254,11 +263,11 @@ class Play:
 
     def _break(self, fault: Fault) -> None:
         """Something breaks in the simulated cluster, and heals by itself."""
-        self.doctor.note_fault(fault)
         parameters = dict(fault.parameters)
         if parameters.get("node") == BUSY:
             busy = self.witness.busy_nodes()
             parameters["node"] = busy[0] if busy else sorted(self.sim.fleet.kubelets)[0]
+        self.doctor.note_fault(replace(fault, parameters=parameters))
         self.report.struck[fault.kind] += not fault.kind.startswith(("api_", "watch_"))
         self.sim.faults.begin(fault.kind, parameters, fault.seconds)
 
@@ -321,11 +330,12 @@ class Play:
             self.report.violations += wrong_now(self.witness)
 
     async def _until_all_finished(self) -> None:
-        end = self.plot.calm_from + LONGEST_SECONDS
+        longest = LONGEST_OF_HOURS_SECONDS if self.plot.health else LONGEST_SECONDS
+        end = self.plot.calm_from + longest
         while Job.objects.exclude(phase="finished").exists():
             if self.clock.now() - START > end:
                 return
-            await asyncio.sleep(5)
+            await asyncio.sleep(15 if self.plot.health else 5)
 
     async def _settle(self) -> None:
         """What the last jobs leave behind is put away within a minute."""

@@ -1,5 +1,5 @@
-"""Seeded runs of an hour with bad GPUs, silent exporters and maintenance windows: one in the suite,
-CHAOS_HEALTH_RUNS of them by `make chaos`. `CHAOS_SEED=n` plays one again."""
+"""Seeded runs with bad GPUs, silent exporters and maintenance windows: one of an hour in the suite, CHAOS_HEALTH_RUNS
+of hours, with windows as long as in life, by `make chaos`. `CHAOS_SEED=n` plays one again."""
 
 import os
 from dataclasses import replace
@@ -7,11 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.chaos.plot import BUSY, Fault, health_plot_of
+from tests.chaos.plot import AS_IN_LIFE, BUSY, SHORT, Fault, health_plot_of
 from tests.chaos.run import run, summary
 
 FIRST_SEED = int(os.environ.get("CHAOS_SEED") or 1)
 RUNS = int(os.environ.get("CHAOS_HEALTH_RUNS") or 1)
+LENGTHS = AS_IN_LIFE if "CHAOS_HEALTH_RUNS" in os.environ else SHORT
 RUNS_A_TEST = 6
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + RUNS, RUNS_A_TEST))
 def test_bad_gpus_and_maintenance_windows_lose_no_job(first: int) -> None:
     seeds = range(first, min(first + RUNS_A_TEST, FIRST_SEED + RUNS))
-    reports = [run(health_plot_of(seed)) for seed in seeds]
+    reports = [run(health_plot_of(seed, LENGTHS)) for seed in seeds]
     print(f"seeds {seeds[0]}-{seeds[-1]}: {summary(reports)}")
     assert not [report for report in reports if report.violations], "\n".join(
         report.told() for report in reports if report.violations
@@ -39,7 +40,7 @@ def test_planner_that_does_not_look_at_health_is_found_out() -> None:
     )
     with (
         patch("scheduler.snapshot.nodes.out_causes", lambda *_args, **_named: ()),
-        patch("tests.chaos.run.LONGEST_SECONDS", 0.0),
+        patch("tests.chaos.run.LONGEST_OF_HOURS_SECONDS", 0.0),
         patch("tests.chaos.run.MOVES_ON_SECONDS", 0.0),
     ):
         found = run(plot).violations
