@@ -63,9 +63,7 @@ def week_of(day: date) -> list[date]:
     return [monday + timedelta(days=number) for number in range(7)]
 
 
-def columns_of(
-    chosen: date, happenings: Iterable[Happening], now: datetime
-) -> list[DayColumn]:
+def columns_of(chosen: date, happenings: Iterable[Happening], now: datetime) -> list[DayColumn]:
     """The seven days, each with what happens on it."""
     known = list(happenings)
     local = timezone.localtime(now)
@@ -93,7 +91,9 @@ def _boxes(day: date, happenings: Iterable[Happening]) -> list[Box]:
     parts = []
     for each in happenings:
         starts, ends = timezone.localtime(each.starts_at), timezone.localtime(each.ends_at)
-        goes_on = starts.date() < day and (day < ends.date() or (day == ends.date() and _pixels(ends)))
+        goes_on = starts.date() < day and (
+            day < ends.date() or (day == ends.date() and _pixels(ends))
+        )
         if starts.date() == day or goes_on:
             top = _pixels(starts) if starts.date() == day else 0
             bottom = _pixels(ends) if ends.date() == day else 24 * HOUR
@@ -121,7 +121,7 @@ def _box(day: date, what: Happening, span: tuple[int, int], lane: tuple[int, int
 
 
 def _lanes(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(lane, how many lanes) for each of `spans`, sorted by their start; a group that hangs together shares its width."""
+    """(lane, how many lanes) of each of `spans`, sorted by start; a group that hangs together shares its width."""
     found: list[tuple[int, int]] = []
     group: list[int] = []
     ends: list[int] = []

@@ -73,7 +73,9 @@ class Image:
                 self._copy(*rest.split())
             elif word == "RUN":
                 # Compiling one room shows the command as well as all of them would.
-                fewer = rest.replace("compileall -q /opt/muster", "compileall -q /opt/muster/queues")
+                fewer = rest.replace(
+                    "compileall -q /opt/muster", "compileall -q /opt/muster/queues"
+                )
                 self.run(["sh", "-euc", self.at(fewer)], environment)
 
     def _copy(self, *words: str) -> None:
