@@ -26,6 +26,7 @@ from tests.chaos.plot import OWN_XIDS, Fault, WindowPlan
 from tests.chaos.virtual import START
 
 SCRAPE_SECONDS = 15.0
+TECHNICIAN_SECONDS = 300.0
 CLOSED_TO_ALL = {"unhealthy", "draining", "repairing", "burn_in", "joining", "closed"}
 CLOSED_TO_GANGS = CLOSED_TO_ALL | {"suspect"}
 """Of several nodes. A node that is `closed` is one that its health keeps from new pods, whatever its state."""
@@ -49,6 +50,23 @@ def health_routine(cluster: Cluster, sim: SimCluster) -> Routine:
         tickers[0].tick({name: _page(sim, name) for name in sim.fleet.kubelets}, now)
 
     return Routine("health", SCRAPE_SECONDS, tick, wakes=_someone_fails)
+
+
+def technician_routine(cluster: Cluster, sim: SimCluster) -> Routine:
+    """Whoever mends machines: what has waited for repair at one round is repaired and restarted at the next."""
+    waiting: set[str] = set()
+
+    def go_round(now: datetime) -> None:
+        rows = Node.objects.filter(cluster=cluster, health="repairing").order_by("name")
+        names = list(rows.values_list("name", flat=True))
+        for name in names:
+            if name in waiting:
+                sim.faults.begin("gpu_reset", {"node": name})
+                sim.faults.begin("node_reboot", {"node": name})
+        waiting.clear()
+        waiting.update(names)
+
+    return Routine("technician", TECHNICIAN_SECONDS, go_round)
 
 
 def _someone_fails() -> bool:

@@ -34,7 +34,13 @@ from tests.chaos.cast import (
     Worker,
 )
 from tests.chaos.crashes import CrashPoints, Database
-from tests.chaos.hospital import Doctor, announce, health_routine, let_rules_act
+from tests.chaos.hospital import (
+    Doctor,
+    announce,
+    health_routine,
+    let_rules_act,
+    technician_routine,
+)
 from tests.chaos.judge import (
     MOVES_ON_SECONDS,
     Witness,
@@ -156,7 +162,11 @@ class Play:
         self.doctor = Doctor(self.sim)
         if plot.health:
             let_rules_act(self.cluster, clock())
-            self._routines = [*routines, health_routine(self.cluster, self.sim)]
+            self._routines = [
+                *routines,
+                health_routine(self.cluster, self.sim),
+                technician_routine(self.cluster, self.sim),
+            ]
         self.cancelled: set[int] = set()
         self.meddle: Callable[[Play], None] | None = None
         self.report = Report(plot)
