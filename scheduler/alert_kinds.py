@@ -1,7 +1,8 @@
 """The kinds of alerts: how grave each is, what it says, and which runbook helps. Read by services, selectors, pages.
 
 A closed table: an alert of another kind cannot be raised. `sentence` is filled with the alert's numbers and with
-`cluster`, `node`, `gpu` and `job`; a number that was not given shows as "?". `runbook` is docs/runbooks/<slug>.md.
+`cluster`, `node`, `gpu` (its index where the judge says it) and `job`; a number that was not given shows as "?".
+`runbook` is docs/runbooks/<slug>.md.
 """
 
 from dataclasses import dataclass
@@ -14,31 +15,33 @@ INFO, WARNING, CRITICAL = "info", "warning", "critical"
 
 @dataclass(frozen=True, slots=True)
 class AlertKind:
-    """One kind. severity: of an alert that is raised without one."""
+    """One kind. severity: of an alert that is raised without one. one: the sentence where `count` is 1."""
 
     severity: str
     title: Promise | str
     sentence: Promise | str
     runbook: str
+    one: Promise | str = ""
 
 
 KINDS: dict[str, AlertKind] = {
     "gpu_fault": AlertKind(
-        CRITICAL, _("GPU fault"), _("GPU {gpu} on {node}: {cause}."), "gpu-fault"
+        CRITICAL, _("GPU fault"), _("GPU {gpu} of node {node}: {cause}."), "gpu-fault"
     ),
     "gpu_suspect": AlertKind(
-        WARNING, _("GPU suspect"), _("GPU {gpu} on {node} is suspect: {cause}."), "gpu-fault"
+        WARNING, _("GPU suspect"), _("GPU {gpu} of node {node} is suspect: {cause}."), "gpu-fault"
     ),
     "ecc_errors": AlertKind(
         WARNING,
         _("ECC errors"),
-        _("GPU {gpu} on {node} counts {count} new ECC errors ({error_kind})."),
+        _("GPU {gpu} of node {node} counts {count} new ECC errors ({error_kind})."),
         "ecc-errors",
+        one=_("GPU {gpu} of node {node} counts 1 new ECC error ({error_kind})."),
     ),
     "gpu_hot": AlertKind(
         WARNING,
         _("GPU too hot"),
-        _("GPU {gpu} on {node} is at {temperature_c} °C, above {limit_c} °C."),
+        _("GPU {gpu} of node {node} is at {temperature_c} °C, above {limit_c} °C."),
         "gpu-hot",
     ),
     "node_suspect": AlertKind(

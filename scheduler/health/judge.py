@@ -149,7 +149,7 @@ def _ecc(reading: GpuReading, memory: GpuMemory, rules: Rules, now: datetime) ->
     if double and rules["ecc_uncorrected"].is_on:
         found.append(
             _made(
-                reading, "ecc_uncorrected", Grade.UNHEALTHY, f"{double:.0f} uncorrectable ECC errors",
+                reading, "ecc_uncorrected", Grade.UNHEALTHY, _errors(double, "uncorrectable"),
                 f"exporter: double-bit ECC errors on GPU {reading.index}: "
                 f"{_shown(reading, 'ecc_dbe_vol')} since driver load, {_shown(reading, 'ecc_dbe_agg')} ever",
                 now, action="drain, reset the GPU; when it repeats, check for RMA", spares_job=True,
@@ -161,12 +161,16 @@ def _ecc(reading: GpuReading, memory: GpuMemory, rules: Rules, now: datetime) ->
     if single is not None and rule.is_on and single > rule.number("above"):
         found.append(
             _made(
-                reading, "ecc_corrected", Grade.ALERT, f"{single:.0f} corrected ECC errors",
+                reading, "ecc_corrected", Grade.ALERT, _errors(single, "corrected"),
                 f"exporter: single-bit ECC errors on GPU {reading.index}: {single:.0f}", now,
                 numbers=(("count", single), ("error_kind", "corrected")),
             )
         )  # fmt: skip
     return found
+
+
+def _errors(count: float, kind: str) -> str:
+    return f"{count:.0f} {kind} ECC error{'' if round(count) == 1 else 's'}"
 
 
 def _shown(reading: GpuReading, key: str) -> str:
@@ -201,7 +205,8 @@ def _nvlink(reading: GpuReading, memory: GpuMemory, rules: Rules, now: datetime)
     rate = _hourly(memory, sum(crc), now) if crc else 0.0
     if recoveries < rule.number("recoveries") and rate < rule.number("crc_per_hour"):
         return []
-    cause = f"NVLink: {recoveries:.0f} recoveries, {rate:.0f} CRC errors an hour"
+    again = "recovery" if round(recoveries) == 1 else "recoveries"
+    cause = f"NVLink: {recoveries:.0f} {again}, {rate:.0f} CRC errors an hour"
     return [
         _made(reading, "nvlink", Grade.SUSPECT, cause,
               f"exporter: NVLink error counts of GPU {reading.index} rise", now,

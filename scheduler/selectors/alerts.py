@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 
 from queues.selectors.answers import time_text
 from scheduler.alert_kinds import KINDS
@@ -38,9 +39,28 @@ def sentence(alert: Alert) -> str:
     if kind is None:  # of a newer version that was rolled back
         return alert.detail
     cluster = alert.cluster.name if alert.cluster else ""
-    known = {"cluster": cluster, "node": alert.node, "gpu": alert.gpu, "job": alert.job}
-    filled = {name: value for name, value in {**known, **alert.numbers}.items() if value != ""}
-    return str(kind.sentence).format_map(defaultdict(lambda: "?", filled))
+    known = {
+        "cluster": cluster,
+        "node": alert.node,
+        "gpu": _gpu(alert),
+        "job": alert.job,
+        "cause": _("cause unknown"),
+    }
+    told = {name: _number(value) for name, value in alert.numbers.items() if value != ""}
+    filled = {name: value for name, value in known.items() if value != ""} | told
+    text = kind.one if kind.one and filled.get("count") == 1 else kind.sentence
+    return str(text).format_map(defaultdict(lambda: "?", filled))
+
+
+def _gpu(alert: Alert) -> str:
+    """Which GPU, to stand after the word: its index on the node, else its UUID without the word."""
+    index = alert.numbers.get("index")
+    return alert.gpu.removeprefix("GPU-") if index is None else str(index)
+
+
+def _number(value: Any) -> Any:
+    """Counts are whole, though exporters write them as 3.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def runbook(alert: Alert) -> str:

@@ -396,7 +396,12 @@ def _is_at_peace(node: NodeScene) -> bool:
 
 
 def _is_told(finding: Finding, gpu: Gpu | None, node: NodeScene) -> bool:
-    """Whether the row tells of it already: a restarted process does not tell it again."""
+    """Whether the row tells of it already: a restarted process does not tell it again.
+
+    A node that is burnt in keeps what it was out for as its cause; the same sign would be a new one.
+    """
+    if gpu is None and node.watch.state == State.BURN_IN:
+        return False
     cause = gpu.cause if gpu else node.watch.cause
     return bool(cause) and cause == finding.cause[:200]
 

@@ -117,6 +117,17 @@ def test_any_corrected_ecc_error_alerts_and_only_uncorrectable_ones_take_out() -
     assert judged(memory, 75, ecc_dbe_vol=1) == [("ecc_uncorrected", "unhealthy")]
 
 
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(1, "1 uncorrectable ECC error"), (2, "2 uncorrectable ECC errors")],
+)
+def test_one_error_is_no_errors(count: int, said: str) -> None:
+    memory = GpuMemory()
+    judged(memory, ecc_dbe_vol=0)
+    (finding,) = judge_gpu(reading(ecc_dbe_vol=count), memory, RULES, at(15))
+    assert finding.cause == said
+
+
 def test_lifetime_ecc_counts_are_news_only_when_they_rise() -> None:
     memory = GpuMemory()
     assert judged(memory, ecc_dbe_agg=3) == []

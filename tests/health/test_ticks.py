@@ -19,6 +19,7 @@ from scheduler.models import (
     Node,
     NodeWatch,
 )
+from scheduler.selectors.alerts import sentence
 from scheduler.services.burn_in import note_burn_in
 from scheduler.services.health_tick import HealthTicker
 from scheduler.snapshot.nodes import read_nodes
@@ -77,7 +78,9 @@ def test_xid_79_takes_the_node_out_and_stops_the_gang_at_once() -> None:
             "evicted": True,
         }
     ]
-    assert Alert.objects.get(kind="gpu_fault").gpu == scene.gpu(0, 3).uuid
+    alert = Alert.objects.get(kind="gpu_fault")
+    assert alert.gpu == scene.gpu(0, 3).uuid
+    assert sentence(alert).startswith("GPU 3 of node gpu-00000: XID 79")
     # The first restart need not wait for a cause that is gone.
     end_attempt(attempt, ended_by=EndedBy.NODE_FAILURE, message="", exit_code=None, now=scene.now)
     job = attempt.job
@@ -231,10 +234,13 @@ def test_the_way_back_goes_through_repair_and_burn_in() -> None:
     Placement.objects.update(released_at=scene.now)
     scene.tick(15, XID_79)
     assert scene.node(0).health == "repairing"
+    assert scene.node(0).health_cause.startswith("XID 79")  # not the step's "nothing runs there"
     assert not BurnIn.objects.exists()
     Node.objects.filter(name="gpu-00000").update(boot_id="boot-0-2")
     scene.tick(15)
     assert scene.node(0).health == "burn_in"
+    assert scene.node(0).health_cause.startswith("XID 79")
+    assert "XID" in scene.watch(0).evidence
     burn_in = BurnIn.objects.get()
     assert (burn_in.image, burn_in.gpus, burn_in.pod_name) == (
         "registry.example/burn-in:1", 8, f"burn-in-{burn_in.pk}",

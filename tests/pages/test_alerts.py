@@ -63,7 +63,7 @@ def test_alert_of_others_is_not_found(raised, sign_in):
 
 def test_page_of_one_says_all_and_escapes_evidence(raised, sign_in):
     text = sign_in("ines").get(f"/alerts/{raised[0].pk}/").content.decode()
-    assert "GPU GPU-7 on gpu-00019: XID 79." in text
+    assert "GPU 7 of node gpu-00019: XID 79." in text
     assert "&lt;b&gt;NVRM" in text
     assert 'href="/runbooks/gpu-fault/"' in text
     assert 'href="/nodes/demo/gpu-00019/"' in text

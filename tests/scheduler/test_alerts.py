@@ -63,7 +63,25 @@ def test_the_same_finding_is_one_alert_and_told_once(world: World) -> None:
     first.refresh_from_db()
     assert (first.count, first.first_seen, first.last_seen) == (2, NOW, later(61))
     assert told() == ["alert.opened"]
-    assert sentence(first) == "GPU GPU-1 on gpu-00001: XID 79."
+    assert sentence(first) == "GPU 1 of node gpu-00001: XID 79."
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "said"),
+    [
+        ("gpu_fault", {}, "GPU 1 of node gpu-00001: cause unknown."),
+        ("gpu_fault", {"cause": "", "index": 3}, "GPU 3 of node gpu-00001: cause unknown."),
+        ("ecc_errors", {"count": 1.0, "error_kind": "corrected"},
+         "GPU 1 of node gpu-00001 counts 1 new ECC error (corrected)."),
+        ("ecc_errors", {"count": 12.0, "error_kind": "corrected", "index": 0},
+         "GPU 0 of node gpu-00001 counts 12 new ECC errors (corrected)."),
+    ],
+)  # fmt: skip
+def test_an_alert_reads_well_with_one_error_and_without_a_cause(
+    world: World, kind: str, numbers: dict[str, Any], said: str
+) -> None:
+    facts = AlertFacts(kind, make_cluster(), node="gpu-00001", gpu="GPU-1", numbers=numbers)
+    assert sentence(raise_alert(facts, NOW)) == said
 
 
 def test_what_is_not_a_known_kind_cannot_be_raised(world: World) -> None:
@@ -231,7 +249,7 @@ def test_the_answer_has_the_story_and_the_runbook(world: World) -> None:
     answer = alert_answer(raise_alert(fault(detail="NVRM: Xid 79"), NOW))
     assert answer["runbook"] == "/runbooks/gpu-fault/"
     assert (answer["message"], answer["detail"]) == (
-        "GPU GPU-1 on gpu-00001: XID 79.",
+        "GPU 1 of node gpu-00001: XID 79.",
         "NVRM: Xid 79",
     )
     assert answer["first_seen"] == "2026-11-29T12:00:00Z"

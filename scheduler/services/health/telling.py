@@ -102,6 +102,6 @@ def _gpu_alert(
         cluster=scene.cluster,
         node=node.name,
         gpu=gpu.uuid,
-        numbers=dict(numbers),
+        numbers={"index": gpu.index, **numbers},
         detail=detail or gpu.evidence,
     )

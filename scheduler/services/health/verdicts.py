@@ -17,6 +17,8 @@ from scheduler.services.health.scene import NodeScene, Scene
 from scheduler.services.health.timeline import HEALTH, Hit, Line, write_lines
 
 HAPPENING = {Grade.SUSPECT: Happening.SUSPECTED, Grade.UNHEALTHY: Happening.CONDEMNED}
+# Steps on the way back: what the node is out for stays its cause until it is well.
+STEPS = frozenset({Happening.EMPTIED, Happening.REPAIRED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,15 @@ def happens(
     now: datetime,
     actor: str = HEALTH,
 ) -> bool:
-    """Something happens to a node as a whole and to its GPUs that are not well. True when anything moved."""
+    """Something happens to a node as a whole and to its GPUs that are not well. True when anything moved.
+
+    cause: what the timeline's line says. The node keeps what it is out for while it is emptied and repaired.
+    """
     lines = []
     before = State(node.watch.state)
     state = after(before, happening)
     if state != before:
-        set_watch(node, state, cause if state != State.HEALTHY else "", "", now)
+        set_watch(node, state, *_told_by(node, happening, state, cause), now)
         lines.append(Line("return" if state is State.HEALTHY else "state", before=before, after=state,
                           cause=cause, next_step=NEXT_STEP[state], actor=actor))  # fmt: skip
     for gpu in node.gpus.values():
@@ -120,12 +125,22 @@ def happens(
         becomes = after(was, happening)
         if becomes == was or is_overridden(gpu, now):
             continue
-        kept = (gpu.cause, gpu.evidence) if becomes is not State.HEALTHY else ("", "")
+        kept = (gpu.cause or cause, gpu.evidence) if becomes is not State.HEALTHY else ("", "")
         set_gpu(gpu, becomes, *kept, now)
         lines.append(Line("state", gpu=gpu.uuid, before=was, after=becomes, cause=cause,
                           next_step=NEXT_STEP[becomes]))  # fmt: skip
     write_lines(scene.cluster, node.name, lines, now)
     return bool(lines)
+
+
+def _told_by(node: NodeScene, happening: Happening, state: State, cause: str) -> tuple[str, str]:
+    """(cause, evidence) of a node in its next state."""
+    if state is State.HEALTHY:
+        return "", ""
+    watch = node.watch
+    if watch.cause and (happening in STEPS or watch.cause == cause[:200]):
+        return watch.cause, watch.evidence
+    return cause, ""
 
 
 def settle_node(scene: Scene, node: NodeScene, now: datetime) -> bool:
