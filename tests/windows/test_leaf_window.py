@@ -1,4 +1,4 @@
-"""A window on a leaf that has driver upgrades to wait for it, on the real loop and cluster process over a
+"""A window on a leaf, from the announcement to the nodes' return, on the real loop and cluster process over a
 simulated cluster in virtual time; times are unshortened. The pods themselves say what was lost, not our rows."""
 
 import asyncio
@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 import pytest
 
+from controlplane.common.models import Event
 from queues.models import Attempt, Cluster
-from scheduler.models import Occurrence
+from scheduler.models import Cordon, Node, Occurrence
 from scheduler.services.drains import DrainAsk, drain_nodes
 from scheduler.simcluster.store.resources import NODES
 from scheduler.simcluster.store.store import Change
@@ -187,7 +188,7 @@ def cordon_by_kubectl(stage: Play, _now: datetime) -> None:
     assert stage.direct.call("PATCH", f"/api/v1/nodes/{CORDONED}", closed, kind).status == 200
 
 
-def test_a_leaf_is_empty_at_the_start_and_less_is_lost_than_by_draining_at_once() -> None:
+def test_a_leaf_is_empty_at_the_start_loses_less_than_at_once_and_is_back_by_itself() -> None:
     plot = replace(PLOT, windows=(WINDOW,), faults=UPGRADES)
     record = play(plot, once("kubectl", 480, cordon_by_kubectl))
     each: Any = Occurrence.objects.get()
@@ -204,6 +205,25 @@ def test_a_leaf_is_empty_at_the_start_and_less_is_lost_than_by_draining_at_once(
     ]  # fmt: skip
     ends = list(Attempt.objects.filter(number=1).order_by("pk").values_list("ended_by", flat=True))
     assert ends == ["cancelled", "maintenance", "maintenance", "maintenance"]
+    upgraded_one_by_one(record)
+
+    # Afterwards: open again but for the node that somebody else has cordoned; every gang whole and running as before.
+    assert each.over_at - moment(CLOSES) < timedelta(seconds=90)
+    assert not Cordon.objects.filter(source="window").exists()
+    closed = Node.objects.filter(unschedulable=True).values_list("name", flat=True)
+    assert list(closed) == [CORDONED]
+    again = Attempt.objects.filter(number=2)
+    assert again.count() == 3
+    for attempt in again:
+        assert attempt.started_at is not None
+        assert attempt.started_at - moment(CLOSES) < timedelta(seconds=95)
+        assert set(attempt.placements.values_list("node", flat=True)) <= set(LEAF) - {CORDONED}
+    kinds = list(Event.objects.filter(kind__startswith="window.").values_list("kind", flat=True))
+    assert [kind for kind in kinds if kind != "window.checked"] == [
+        *("window.created", "window.draining", "window.empty"),
+        *("window.open", "window.checking", "window.over"),
+    ]
+
     assert with_checkpoints.whole < drained.whole
     assert with_checkpoints.work < drained.work / 4
 
@@ -216,6 +236,23 @@ def test_draining_at_once_loses_what_is_reckoned_above() -> None:
     print(f"GPU seconds lost by draining at once: {told(found)}, reckoned {told(reckoned)}")
     assert found.whole == pytest.approx(reckoned.whole, rel=0.05)
     assert found.work == pytest.approx(reckoned.work, rel=0.1)
+
+
+def upgraded_one_by_one(record: Record) -> None:
+    """Held off until the window is open, then one node after the other, all of it before the end."""
+    steps: dict[str, list[tuple[float, str]]] = {
+        name: [(at, state) for at, node, state in record.upgrades if node == name and at >= 600]
+        for name in UPGRADED
+    }
+    for taken in steps.values():
+        assert taken[0][1] == "upgrade-required"
+        assert taken[1][0] >= OPENS
+        assert taken[-1][1] == "upgrade-done"
+        assert taken[-1][0] < CLOSES
+    one, other = (steps[name] for name in UPGRADED)
+    assert one[-1][0] <= other[1][0]
+    print(f"driver upgrades wanted at {one[0][0]:.0f} s, begun at {one[1][0]:.0f} and "
+          f"{other[1][0]:.0f} s, done at {one[-1][0]:.0f} and {other[-1][0]:.0f} s")  # fmt: skip
 
 
 def told(loss: Loss) -> str:
