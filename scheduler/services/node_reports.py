@@ -21,6 +21,7 @@ from controlplane.common.errors import (
 )
 from queues.contract.reading import Reader
 from queues.models import Attempt, Cluster, Placement
+from queues.selectors.jobs import LONGEST_ID, job_of
 from scheduler.health.findings import Finding, Grade, Source
 from scheduler.health.judge import kernel_finding
 from scheduler.models import HealthAction, Node, NodeReport
@@ -47,6 +48,7 @@ class Said:
     uuid: str
     message: str
     evidence: str
+    job: str = ""
 
     @property
     def cause(self) -> str:
@@ -57,11 +59,15 @@ class Said:
 
 
 def report_node(actor: Actor, node: Node, sent: Mapping[str, Any], now: datetime) -> NodeReport:
-    """An operator reports a node. Raises ForbiddenError, InvalidError."""
+    """An operator reports a node; `job` names one that has met the fault. Raises ForbiddenError, InvalidError."""
     require(actor, Right.OPERATE_NODES)
     said, _replica = _read(sent)
+    met = _met(actor, said.job)
     scene, found = _scene_of(node.cluster, node.name)
     with log.writing():
+        if met is not None:
+            line = Line("report", cause=said.cause, rule=REPORT, actor=actor.name, jobs=[met])
+            write_lines(scene.cluster, found.name, [line], now)
         report = _store(found, said, actor.name, now, verdict="suspect")
         take_finding(scene, found, _finding(said, now, by_operator=True), now)
     return report
@@ -73,6 +79,8 @@ def report_from_attempt(attempt: Attempt, sent: Mapping[str, Any], now: datetime
     Raises InvalidError, and LimitedError for the third report within an hour.
     """
     said, replica = _read(sent)
+    if said.job not in ("", attempt.job_id):
+        raise _wrong_job(_("is not the job of this attempt"))
     placement = _placement(attempt, replica)
     scene, found = _scene_of(attempt.cluster, placement.node)
     with log.writing():
@@ -111,8 +119,8 @@ def _read(sent: Mapping[str, Any]) -> tuple[Said, str]:
         uuid=reader.text("uuid", longest=80),
         message=reader.text("message", longest=2_000),
         evidence=reader.text("evidence", longest=10_000),
+        job=reader.text("job", longest=LONGEST_ID),
     )
-    reader.take("job")
     replica = sent.get("replica")
     reader.take("replica")
     if replica is not None and not isinstance(replica, (str, int)):
@@ -122,6 +130,27 @@ def _read(sent: Mapping[str, Any]) -> tuple[Said, str]:
     reader.finish()
     errors.raise_if_any()
     return said, "" if replica is None else str(replica)
+
+
+def _met(actor: Actor, job_id: str) -> dict[str, Any] | None:
+    """The job that a report names, as the timeline keeps it. Raises InvalidError for one that the actor may not see."""
+    if not job_id:
+        return None
+    try:
+        job = job_of(actor, job_id)
+    except NotVisibleError as error:
+        raise _wrong_job(error.detail) from error
+    return {
+        "job": job.pk,
+        "tenant": job.tenant.slug,
+        "attempt": job.attempt_number,
+        "how": "possibly",
+        "evicted": False,
+    }
+
+
+def _wrong_job(message: str) -> InvalidError:
+    return InvalidError(f"/job: {message}", errors=(FieldError("/job", "unknown", message),))
 
 
 def _placement(attempt: Attempt, replica: str) -> Placement:

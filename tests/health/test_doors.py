@@ -156,7 +156,10 @@ def test_an_attempt_reports_its_own_nodes_twice_an_hour(people: World, scene: Sc
         report_from_attempt(attempt, {"kind": "hang"}, scene.now)  # which of two?
     with pytest.raises(InvalidError):
         report_from_attempt(attempt, {"kind": "xid", "replica": "main-0"}, scene.now)  # which code?
-    report_from_attempt(attempt, {"kind": "xid", "code": 79, "replica": 0}, scene.now)
+    with pytest.raises(InvalidError, match="/job"):
+        report_from_attempt(attempt, sent | {"job": "job_of_others"}, scene.now)
+    own = {"kind": "xid", "code": 79, "replica": 0, "job": attempt.job_id}
+    report_from_attempt(attempt, own, scene.now)
     assert scene.node(0).health == "suspect"  # a tenant's word takes nothing out
     with pytest.raises(LimitedError) as refused:
         report_from_attempt(attempt, sent, scene.now)
@@ -181,7 +184,20 @@ def test_operators_report_and_a_hardware_xid_from_them_acts(people: World, scene
     assert (
         post(people, "ines", path, body | {"kind": "odd"}, 422)["errors"][0]["pointer"] == "/kind"
     )
+    seen_by_it = scene.run(first_node=1)
+    odd = [True, [], {"a": 1}, "job_nobody", "nonsense", "x" * 400, "job_\x00"]
+    for job in odd:
+        refused = post(people, "ines", path, body | {"job": job}, 422)
+        assert [error["pointer"] for error in refused["errors"]] == ["/job"]
+    assert not NodeReport.objects.exists()
+    body["job"] = seen_by_it.job_id
     assert post(people, "ines", path, body, 201)["verdict"] == "suspect"
+    timeline = get(people, "ines", "clusters/demo/nodes/gpu-00002/timeline/")["results"]
+    (line,) = [line for line in timeline if line["kind"] == "report"]
+    assert (line["cause"], line["actor"]) == ("reported: xid 79 on GPU 3", "ines")
+    assert line["jobs"] == [{"job": seen_by_it.job_id, "how": "possibly", "evicted": False}]
+    theirs = get(people, "mei", "clusters/demo/nodes/gpu-00002/timeline/")
+    assert seen_by_it.job_id not in str(theirs)
     assert scene.node(2).cordon_wanted
     post(people, "ines", "clusters/demo/nodes/nowhere/reports/", body, 404)
 
