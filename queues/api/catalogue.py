@@ -39,7 +39,7 @@ class Clusters(Door):
     @extend_schema(operation_id="clusters_list", responses=shapes.ClusterAnswer(many=True))
     def get(self, request: Request) -> Response:
         """By name."""
-        rows = clusters_visible_to(self.actor()).prefetch_related("levels")
+        rows = clusters_visible_to(self.actor()).select_related("state").prefetch_related("levels")
         return self.page(rows, cluster_answers)
 
 
@@ -51,7 +51,7 @@ class OneCluster(Door):
 
     @extend_schema(operation_id="clusters_retrieve", responses=shapes.ClusterAnswer)
     def get(self, request: Request, cluster: str) -> Response:
-        """Mode, node selector and levels."""
+        """Mode, node selector, levels, and how fresh what is known of it is."""
         return _answered(cluster_named(self.actor(), cluster))
 
     @extend_schema(

@@ -419,6 +419,11 @@ class ClusterAnswer(Shape):
     mode = serializers.ChoiceField(choices=["observe", "schedule", "paused"])
     node_selector = serializers.DictField(child=serializers.CharField())
     levels = LevelShape(many=True)
+    watch = serializers.ChoiceField(
+        choices=["never", "live", "catching_up", "unreachable"],
+        help_text="How fresh what is known of it is.",
+    )
+    watch_since = serializers.DateTimeField(allow_null=True)
 
 
 class FlavorChanges(Shape):

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from controlplane.common.errors import NotVisibleError
 from queues.contract.catalogue import ClusterFields, FlavorFields, PresetFields
 from queues.models import Cluster, Flavor, Preset
+from queues.selectors.answers import time_text
 from tenants.access import Actor
 
 
@@ -86,20 +87,24 @@ def preset_fields(preset: Preset) -> PresetFields:
 
 
 def cluster_answers(clusters: QuerySet[Cluster] | Sequence[Cluster]) -> list[dict[str, Any]]:
-    """As the API shows them; needs `levels` prefetched to stay at two queries."""
-    return [
-        {
-            "name": cluster.name,
-            "version": cluster.version,
-            "mode": cluster.mode,
-            "node_selector": cluster.node_selector,
-            "levels": [
-                {"name": level.name, "node_label": level.node_label}
-                for level in sorted(cluster.levels.all(), key=lambda level: level.position)
-            ],
-        }
-        for cluster in clusters
-    ]
+    """As the API shows them; needs `levels` prefetched and `state` joined to stay at two queries."""
+    return [_cluster_answer(cluster, getattr(cluster, "state", None)) for cluster in clusters]
+
+
+def _cluster_answer(cluster: Cluster, state: Any) -> dict[str, Any]:
+    """state: the row in which the room above keeps how fresh our knowledge is; None before the first sync."""
+    return {
+        "name": cluster.name,
+        "version": cluster.version,
+        "mode": cluster.mode,
+        "node_selector": cluster.node_selector,
+        "levels": [
+            {"name": level.name, "node_label": level.node_label}
+            for level in sorted(cluster.levels.all(), key=lambda level: level.position)
+        ],
+        "watch": state.watch if state is not None else "never",
+        "watch_since": time_text(state.watch_since) if state is not None else None,
+    }
 
 
 def flavor_answer(flavor: Flavor) -> dict[str, Any]:

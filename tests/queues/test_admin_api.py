@@ -4,16 +4,26 @@ import json
 from typing import Any
 
 import pytest
+from django.utils.dateparse import parse_datetime
 from rest_framework.test import APIClient
 
 from controlplane.common.errors import ConflictError
 from controlplane.common.models import Event
 from queues.models import Cluster, Flavor, Preset, Queue, Quota
 from queues.services import planner
+from scheduler.models import ClusterState
 from scheduler.snapshot.policy import read_policy
 from tenants.models import AuditEntry, Tenant, User
 from tenants.throttling import buckets
-from tests.factories import make_cluster, make_flavor, make_job, make_preset, make_queue, run_job
+from tests.factories import (
+    NOW,
+    make_cluster,
+    make_flavor,
+    make_job,
+    make_preset,
+    make_queue,
+    run_job,
+)
 from tests.world import World, make_world
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sqlite]
@@ -334,11 +344,27 @@ def test_everyone_reads_the_catalogue(world: World, train: Queue) -> None:
     (cluster,) = call(nobody, "GET", "clusters/").json()["results"]
     assert (cluster["name"], cluster["mode"]) == ("demo", "schedule")
     assert [level["name"] for level in cluster["levels"]] == ["spine", "leaf"]
+    assert (cluster["watch"], cluster["watch_since"]) == ("never", None)
     (flavor,) = call(nobody, "GET", "flavors/").json()["results"]
     assert (flavor["id"], flavor["gpus_per_node"]) == ("demo.h100", 8)
     assert call(nobody, "GET", "flavors/h100/").json() == flavor
     (preset,) = call(nobody, "GET", "presets/").json()["results"]
     assert preset["name"] == "infiniband"
+
+
+@pytest.mark.parametrize("watch", ["live", "catching_up", "unreachable"])
+def test_a_cluster_says_how_fresh_what_is_known_of_it_is(
+    world: World, train: Queue, watch: str
+) -> None:
+    ClusterState.objects.update_or_create(
+        cluster=train.cluster, defaults={"watch": watch, "watch_since": NOW}
+    )
+    nobody = world.bearer("nobody", scopes=())
+    (listed,) = call(nobody, "GET", "clusters/").json()["results"]
+    one = call(nobody, "GET", "clusters/demo/").json()
+    assert listed == one
+    assert one["watch"] == watch
+    assert parse_datetime(one["watch_since"]) == NOW
 
 
 def test_a_platform_admin_pauses_a_cluster(world: World, train: Queue) -> None:
