@@ -18,7 +18,7 @@ def count(value: float | None) -> str:
 
 
 def duration(value: float | timedelta | None) -> str:
-    """Seconds as two units at most: `45 s`, `12 min`, `2 h 05`, `3 d 4 h`."""
+    """Seconds as two units at most: `45 s`, `12 min`, `2 h 05`, `3 d 4 h`, `1 d`."""
     if value is None:
         return NONE
     seconds = max(0, int(value.total_seconds() if isinstance(value, timedelta) else value))
@@ -28,6 +28,8 @@ def duration(value: float | timedelta | None) -> str:
         return _("{n} min").format(n=seconds // MINUTE)
     if seconds < DAY:
         return _("{h} h {m}").format(h=seconds // HOUR, m=f"{seconds % HOUR // MINUTE:02d}")
+    if seconds % DAY < HOUR:
+        return _("{d} d").format(d=seconds // DAY)
     return _("{d} d {h} h").format(d=seconds // DAY, h=seconds % DAY // HOUR)
 
 

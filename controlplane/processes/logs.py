@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,8 +41,9 @@ class ProcessLog:
             sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """Add a line of the supervisor's own."""
-        self.write(f"[supervisor] {text}\n".encode())
+        """Add a line of the supervisor's own, with its time (RFC 3339, UTC)."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self.write(f"{at} [supervisor] {text}\n".encode())
 
     def tail(self, lines: int = 15) -> str:
         """The last lines, to show when a process does not start."""

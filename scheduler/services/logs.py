@@ -17,12 +17,14 @@ from django.utils.translation import gettext as _
 
 from controlplane.common.errors import NotVisibleError, UnavailableError
 from queues.models import Attempt, Job, Placement
+from queues.selectors.answers import time_text
 from queues.selectors.placements import first_failed
 from scheduler.kube.connection import Connection
 from scheduler.kube.credentials import Credentials, CredentialsError, load_credentials
 from scheduler.kube.errors import BadRequest, KubeError, NotFound
 from scheduler.kube.pods import follow_log
 from scheduler.logstore import LogKey, LogStore
+from scheduler.models import Node
 
 PAGE_BYTES = 256 * 1024
 # Reading past the cursor of a live log costs its whole length: not beyond this.
@@ -142,7 +144,7 @@ async def _live(source: LogSource, cursor: int, limit_bytes: int) -> LogPage:
         # The container has not started; one that has ended so never will.
         return LogPage("", cursor, cursor, ended=source.ended)
     except (KubeError, CredentialsError) as error:
-        raise _unreachable() from error
+        raise await sync_to_async(_unreachable)(source) from error
     if seen < cursor:
         # The kubelet has rotated the log, and serves the newer part alone.
         again = await _live(source, 0, limit_bytes)
@@ -238,7 +240,25 @@ def web_credentials() -> Credentials:
     return load_credentials(Path(named) if named else None)
 
 
-def _unreachable() -> UnavailableError:
+def _unreachable(source: LogSource) -> UnavailableError:
+    """Who does not answer: the node, where that is known not to be ready, else Kubernetes."""
+    placement = Placement.objects.filter(pk=source.placement_id).select_related("attempt").first()
+    if placement is not None:
+        node = Node.objects.filter(
+            cluster=placement.attempt.cluster_id, name=placement.node, ready=False
+        ).first()
+        if node is not None:
+            return _node_silent(node)
     return UnavailableError(
         _("The log cannot be read now: Kubernetes does not answer."), code="log_unavailable"
     )
+
+
+def _node_silent(node: Node) -> UnavailableError:
+    since = time_text(node.ready_changed_at)
+    told = (
+        _("The log cannot be read now: node {node} has not answered since {since}.")
+        if since
+        else _("The log cannot be read now: node {node} does not answer.")
+    )
+    return UnavailableError(told.format(node=node.name, since=since), code="node_not_ready")

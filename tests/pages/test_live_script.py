@@ -10,7 +10,7 @@ STATIC = Path(__file__).resolve().parents[2] / "static"
 HOST = "http://muster.test"
 PAGE = """<!doctype html><html><head><title>t</title>
 <script src="/js/shell.js"></script></head>
-<body data-live-topics="jobs:research" data-live-seq="7" data-units="{n} s|{n} min|{h} h {m}|{d} d {h} h">
+<body data-live-topics="jobs:research" data-live-seq="7" data-units="{n} s|{n} min|{h} h {m}|{d} d {h} h|{d} d">
 <button id="live-news" hidden data-one="{n} update" data-many="{n} updates"></button>
 <span id="live-badge" data-state="catching" data-live="live" data-catching="catching up"
   data-stale="stale {n}" data-out="signed out"><i></i><span></span></span>

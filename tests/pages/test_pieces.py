@@ -83,7 +83,8 @@ def test_reason_short_speaks_epochs_and_spans():
         (60, "1 min"),
         (3599, "59 min"),
         (7500, "2 h 05"),
-        (86_400, "1 d 0 h"),
+        (86_400, "1 d"),
+        (90_000, "1 d 1 h"),
         (timedelta(days=3, hours=4), "3 d 4 h"),
     ],
 )

@@ -11,8 +11,10 @@ from django.db import connections
 from django.test import AsyncClient
 
 from queues.models import Attempt, Job, Placement
-from scheduler.kube.errors import BadRequest
+from queues.selectors.answers import time_text
+from scheduler.kube.errors import BadRequest, KubeError
 from scheduler.logstore import LogKey, LogStore
+from scheduler.models import Node
 from scheduler.services.logs import find_source, read_page, web_credentials
 from scheduler.simcluster.background import ThreadedSimCluster
 from scheduler.simcluster.profiles.model import uniform_profile
@@ -138,6 +140,34 @@ def test_log_of_a_container_that_could_not_be_started_has_ended(
         Placement.objects.update(ended_at=None, exit_code=None)
         assert get("ravi", failed).json()["ended"] is False
     web_credentials.cache_clear()
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_log_on_a_node_that_does_not_answer_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, ready: bool
+) -> None:
+    with ThreadedSimCluster(uniform_profile(1)) as sim:
+        monkeypatch.setenv("KUBECONFIG", sim.kubeconfig)
+        web_credentials.cache_clear()
+        monkeypatch.setattr("scheduler.services.logs.follow_log", _silent)
+        job = ended_job(world, ended_at=None, gone_at=None, exit_code=None)
+        Node.objects.filter(name="gpu-00000").update(ready=ready, ready_changed_at=NOW)
+        answer = get("ravi", job)
+    web_credentials.cache_clear()
+    told = answer.json()
+    assert answer.status_code == 503
+    if ready:
+        assert (told["code"], "Kubernetes" in told["detail"]) == ("log_unavailable", True)
+    else:
+        assert told["code"] == "node_not_ready"
+        since = time_text(NOW)
+        assert f"node gpu-00000 has not answered since {since}" in told["detail"]
+
+
+async def _silent(*_pod: object, **_how: object) -> AsyncIterator[bytes]:
+    """What the API server says when the kubelet does not answer it."""
+    raise KubeError("dial tcp 10.0.0.7:10250: i/o timeout", code=500)
+    yield b""
 
 
 async def _refused(*_pod: object, **_how: object) -> AsyncIterator[bytes]:
