@@ -113,6 +113,17 @@ class OccurrenceAnswer(Shape):
     checks = serializers.DictField(child=serializers.DictField())
 
 
+class OverlapShape(Shape):
+    """Another window on some of the same nodes, and the first time that both hold."""
+
+    window = serializers.IntegerField()
+    title = serializers.CharField()
+    kind = serializers.ChoiceField(choices=KINDS)
+    starts_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField()
+    nodes = serializers.IntegerField()
+
+
 class WindowAnswer(Shape):
     """A maintenance window or reservation, what goes on and the next five times."""
 
@@ -140,6 +151,7 @@ class WindowAnswer(Shape):
     cancelled_at = serializers.DateTimeField(allow_null=True)
     node_count = serializers.IntegerField()
     occurrences = OccurrenceAnswer(many=True)
+    overlaps = OverlapShape(many=True)
 
 
 class LeavingJob(Shape):
@@ -164,6 +176,7 @@ class OutlookAnswer(Shape):
     hidden_jobs = serializers.IntegerField()
     lost_gpu_seconds = serializers.IntegerField()
     empty_at = serializers.DateTimeField(allow_null=True)
+    overlaps = OverlapShape(many=True)
 
 
 class DrainSent(Shape):

@@ -28,11 +28,8 @@ from queues.api.doors import IDEMPOTENCY_KEY, IF_MATCH, Door, only_field, versio
 from queues.api.shapes import ProblemShape
 from scheduler.api import window_shapes as shapes
 from scheduler.models import MaintenanceWindow
-from scheduler.selectors.windows import (
-    calendar_of,
-    window_answers,
-    windows_visible_to,
-)
+from scheduler.selectors.overlaps import full_answers
+from scheduler.selectors.windows import calendar_of, windows_visible_to
 from scheduler.services.departures import outlook_answer
 from scheduler.services.proposals import propose
 from scheduler.services.window_exceptions import change_occurrence
@@ -69,7 +66,7 @@ def is_preview(request: Request) -> bool:
 
 def one(actor: Actor, row: MaintenanceWindow) -> Json:
     """A window's answer, read anew."""
-    return window_answers(actor, [window_of(actor, row.pk)], timezone.now())[0]
+    return full_answers(actor, [window_of(actor, row.pk)], timezone.now())[0]
 
 
 class Windows(Door):
@@ -93,7 +90,7 @@ class Windows(Door):
         """Those that go on or are to come, by their first start."""
         actor, now = self.actor(), timezone.now()
         rows = _wanted(windows_visible_to(actor), request)
-        return self.page(rows, lambda found: window_answers(actor, found, now))
+        return self.page(rows, lambda found: full_answers(actor, found, now))
 
     @extend_schema(
         operation_id="maintenance_windows_create",

@@ -17,6 +17,7 @@ from queues.selectors.answers import time_text
 from queues.selectors.jobs import jobs_visible_to
 from queues.services.attempts import saves_of
 from scheduler.maintenance.life import Departure, Runner, expected_empty_at
+from scheduler.selectors.overlaps import Overlap
 from tenants.access import Actor
 
 Json = dict[str, Any]
@@ -100,6 +101,8 @@ class Outlook:
     nodes: tuple[str, ...]
     parts: tuple[tuple[Leaver, Departure], ...]
     empty_at: datetime | None
+    # Other windows on these nodes at that time: told, not refused.
+    overlaps: tuple[Overlap, ...] = ()
 
     @property
     def lost_gpu_seconds(self) -> int:
@@ -162,6 +165,7 @@ def outlook_answer(actor: Actor, found: Outlook) -> Json:
         "hidden_jobs": len(ids) - len(shown),
         "lost_gpu_seconds": found.lost_gpu_seconds,
         "empty_at": time_text(found.empty_at),
+        "overlaps": [each.answer() for each in found.overlaps],
     }
 
 

@@ -5,7 +5,7 @@ transaction; what then happens at its time is `services.occurrences`' work.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -34,6 +34,7 @@ from scheduler.models import (
     Occurrence,
     OccurrenceState,
 )
+from scheduler.selectors.overlaps import overlaps_of
 from scheduler.selectors.windows import (
     BEFORE_DRAINING,
     ENDED,
@@ -83,10 +84,15 @@ def create_window(
 
 
 def preview_window(actor: Actor, sent: Mapping[str, Any], now: datetime) -> Outlook:
-    """Which jobs the first occurrence of such a window would send away, and at what cost. Nothing is stored."""
+    """Which jobs the first occurrence of such a window would send away, and at what cost; what it overlaps with.
+
+    Nothing is stored.
+    """
     require(actor, Right.OPERATE_WINDOWS)
     cluster = _cluster(sent)
-    return _outlook(cluster, read_window(sent, cluster, now), now)
+    fields = read_window(sent, cluster, now)
+    beside = overlaps_of(MaintenanceWindow(cluster=cluster, **asdict(fields)), now)
+    return replace(_outlook(cluster, fields, now), overlaps=tuple(beside))
 
 
 def change_window(

@@ -22,6 +22,7 @@ from queues.models import Cluster, Flavor
 from scheduler.forms.windows import OccurrenceForm, WindowForm, field_of
 from scheduler.maintenance.recurrence import Span
 from scheduler.models import MaintenanceWindow, OccurrenceState
+from scheduler.selectors.overlaps import full_answers
 from scheduler.selectors.topology import domain_names
 from scheduler.selectors.windows import (
     recurrence_of,
@@ -298,10 +299,11 @@ def window_page(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
     """One window: what it asks, each time it happens, how far it is."""
     row = window_of(actor, pk)
     now = timezone.now()
-    shown = _shown(window_answers(actor, [row], now, most=12)[0])
+    shown = _shown(full_answers(actor, [row], now, most=12)[0])
     context = {
         "window": row,
         "shown": shown,
+        "overlaps": overlaps_in(shown),
         "times": _with_skipped(shown, row, now),
         "changeable": row.rrule and may(actor, Right.OPERATE_WINDOWS) and not row.cancelled_at,
         "going": shown["next"] and shown["next"]["state"] in ("draining", "open"),
@@ -469,6 +471,15 @@ def faults_of(form: Any) -> list[tuple[str, str]]:
     ]
 
 
+def overlaps_in(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The other windows at the same time on the same nodes, their times as moments."""
+    return [
+        {**each, "starts_at": datetime.fromisoformat(each["starts_at"]),
+         "ends_at": datetime.fromisoformat(each["ends_at"])}
+        for each in answer["overlaps"]
+    ]  # fmt: skip
+
+
 def departures_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of an outlook in the template's words."""
     jobs = [
@@ -483,6 +494,7 @@ def departures_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     empty = answer["empty_at"]
     return {
         "found": answer,
+        "overlaps": overlaps_in(answer),
         "jobs": jobs,
         "lost": round(answer["lost_gpu_seconds"] / 3600, 1),
         "empty_at": datetime.fromisoformat(empty) if empty else None,

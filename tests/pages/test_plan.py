@@ -160,6 +160,17 @@ def test_preview_names_the_jobs_that_would_leave_and_stores_nothing(scene, sign_
     assert sign_in("ravi").post("/calendar/preview/", WINDOW).status_code == 403
 
 
+def test_preview_and_page_name_the_windows_that_overlap(scene, sign_in):
+    client = sign_in("ines")
+    client.post("/calendar/new/", WINDOW | {"title": "The first one"})
+    text = client.post("/calendar/preview/", WINDOW).content.decode()
+    assert "Overlaps with other windows" in text
+    assert "The first one" in text
+    client.post("/calendar/new/", WINDOW | {"title": "The second one"})
+    last = MaintenanceWindow.objects.latest("pk")
+    assert "The first one" in client.get(f"/calendar/{last.pk}/").content.decode()
+
+
 def test_window_is_changed_and_cancelled_with_a_reason(scene, sign_in):
     client = sign_in("ines")
     client.post("/calendar/new/", WINDOW)

@@ -69,6 +69,41 @@ def test_operators_make_windows_and_everyone_sees_them(world: World) -> None:
     assert entry.after["title"] == "New driver"
 
 
+def test_windows_on_the_same_nodes_say_that_they_overlap(world: World) -> None:
+    rule = {"rrule": "FREQ=DAILY", "starts_at": in_hours(2), "ends_at": in_hours(3)}
+    names: dict[str, Any] = {
+        "names": ["gpu-00005", "gpu-00001"],
+        "domains": [],
+        "labels": {},
+        "flavor": None,
+    }
+    first = create(**rule, title="Every day", nodes=names).json()
+    assert first["overlaps"] == []
+    times = {"starts_at": in_hours(26.5), "ends_at": in_hours(40)}
+    told = {
+        "window": first["id"], "title": "Every day", "kind": "maintenance", "nodes": 1,
+        "starts_at": _utc(times["starts_at"]), "ends_at": first["occurrences"][1]["ends_at"],
+    }  # fmt: skip
+    seen = client("ines").post(f"{WINDOWS}?preview=1", body(**times), format="json").json()
+    assert seen["overlaps"] == [told]
+    second = create(**times).json()
+    assert second["overlaps"] == [told]
+    both = client("ravi").get(WINDOWS).json()["results"]
+    assert [[each["window"] for each in row["overlaps"]] for row in both] == [
+        [second["id"]],
+        [first["id"]],
+    ]
+    # Neither other nodes nor another time count, nor what was cancelled.
+    assert create(**times, nodes=leaf("leaf-00")).json()["overlaps"][0]["window"] == first["id"]
+    assert create(starts_at=in_hours(41), ends_at=in_hours(49)).json()["overlaps"] == []
+    client("ines").delete(f"{WINDOWS}{first['id']}/", HTTP_IF_MATCH="*")
+    assert client("ines").get(f"{WINDOWS}{second['id']}/").json()["overlaps"] == []
+
+
+def _utc(text: str) -> str:
+    return datetime.fromisoformat(text).astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 @pytest.mark.parametrize(
     ("changes", "pointer", "code"),
     [
