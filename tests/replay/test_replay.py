@@ -141,6 +141,20 @@ def test_command_prints_one_json_object(tmp_path):
     }
 
 
+@pytest.mark.parametrize("empty", ["jobs.csv", "nodes.csv"])
+@pytest.mark.parametrize("lines", [0, 1])
+def test_command_refuses_a_file_without_rows(tmp_path, empty, lines):
+    files = {
+        "jobs.csv": f"{HEADER}\n1,0,100,2,8,1000,,,,u,,200\n",
+        "nodes.csv": "node,gpus,gpu_model,cpu,mem_gib,leaf,spine\nn0,8,,,,a,s\n",
+    }
+    for name, text in files.items():
+        head = "".join(text.splitlines(keepends=True)[:lines])
+        (tmp_path / name).write_text(head if name == empty else text)
+    with pytest.raises(CommandError, match=f"{empty}: holds no (job|node), so there is nothing"):
+        call_command("replay", tmp_path / "jobs.csv", "--nodes", tmp_path / "nodes.csv")
+
+
 def test_command_names_a_file_that_is_missing(tmp_path):
     with pytest.raises(CommandError, match="nodes"):
         call_command("replay", "jobs.csv", "--nodes", str(tmp_path / "nodes.csv"))

@@ -48,6 +48,9 @@ class Command(BaseCommand):
             jobs = read_jobs(read_lines(options["jobs"]), levels)
         except TraceError as error:
             raise CommandError(str(error)) from error
+        for path, rows, what in ((options["nodes"], nodes, "node"), (options["jobs"], jobs, "job")):
+            if not rows:
+                raise CommandError(f"{path}: holds no {what}, so there is nothing to replay")
         if options["shuffle"] is not None:
             jobs = shuffled(jobs, options["shuffle"])
         replay = Replay(nodes, levels, policy_queue(options["policy"]))
