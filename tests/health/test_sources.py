@@ -14,10 +14,12 @@ from aiohttp import web
 
 from scheduler.kube.connection import Connection
 from scheduler.kube.credentials import load_credentials
+from scheduler.kube.errors import Forbidden
 from scheduler.kube.exporters import exporter_addresses
 from scheduler.management.commands.run_health import moment_of
 from scheduler.scraping.fetching import (
     Addresses,
+    Discovered,
     Prometheus,
     Scrapes,
     direct,
@@ -74,6 +76,28 @@ def test_exporters_answer_directly_and_by_the_api_server_and_a_silent_one_is_non
 def test_a_host_that_does_not_answer_is_none_within_the_time_out() -> None:
     found = asyncio.run(read_directly(f"http://127.0.0.1:{free_port()}/{{node}}", ["a", "b"]))
     assert found == {"a": None, "b": None}
+
+
+def test_a_refused_node_proxy_is_left_alone_for_an_hour() -> None:
+    asked: list[str] = []
+    clock = [0.0]
+
+    class Api:
+        async def call(self, _verb: str, path: str, *, tries: int) -> bytes:
+            asked.append(path)
+            raise Forbidden("nodes/proxy is forbidden", code=403)
+
+    async def passes() -> None:
+        proxy = through_api_server(Api(), clock=lambda: clock[0])  # type: ignore[arg-type]
+        async with aiohttp.ClientSession() as session:
+            nowhere = Addresses(None)
+            source = Discovered(direct(session, nowhere.of), proxy, nowhere)
+            for seconds in range(0, 7200, 15):
+                clock[0] = seconds
+                assert await source.read(["n1", "n2"]) == {"n1": None, "n2": None}
+
+    asyncio.run(passes())
+    assert asked == ["/api/v1/nodes/n1:9400/proxy/metrics"] * 2
 
 
 def test_exporter_pods_are_found_by_the_charts_labels() -> None:
