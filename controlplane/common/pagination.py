@@ -7,6 +7,7 @@ or removed meanwhile neither repeat nor hide others. A view names its `seek_orde
 import base64
 import binascii
 import json
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -131,9 +132,38 @@ def read_limit(sent: str | None) -> int:
     return min(int(sent), MAX_LIMIT)
 
 
+def cut_page(
+    request: Request, keys: Sequence[tuple[str, ...]], width: int, pinned: Mapping[str, str]
+) -> tuple[slice, str | None]:
+    """Which of some groups are on the page asked for, and the address of the next one.
+
+    keys: sorted, `width` names each. pinned: parameters that the next page is asked with, so that it fits this one.
+    Raises InvalidError for a wrong cursor or limit.
+    """
+    limit, cursor = (
+        read_limit(request.query_params.get("limit")),
+        request.query_params.get("cursor"),
+    )
+    first = 0
+    if cursor:
+        after = tuple(_decode(cursor, width))
+        if not all(isinstance(name, str) for name in after):
+            raise query_error("cursor", "invalid", _("is not a cursor of this list"))
+        first = bisect_right(keys, after)
+    last = first + limit
+    if last >= len(keys):
+        return slice(first, None), None
+    packed = json.dumps(keys[last - 1], separators=(",", ":"))
+    return slice(first, last), _url(request, _text(packed), pinned)
+
+
 def _encode(row: Model, order: Sequence[str]) -> str:
     values = [_value(row, field.lstrip("-")) for field in order]
     packed = json.dumps(values, cls=DjangoJSONEncoder, separators=(",", ":"))
+    return _text(packed)
+
+
+def _text(packed: str) -> str:
     return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
 
 
@@ -189,7 +219,9 @@ def _column(model: type[Model], name: str) -> "Field[Any, Any]":
     return model._meta.pk if last == "pk" else model._meta.get_field(last)  # type: ignore[return-value]
 
 
-def _url(request: Request, cursor: str) -> str:
+def _url(request: Request, cursor: str, pinned: Mapping[str, str] | None = None) -> str:
     query = request.query_params.copy()
+    for name, value in (pinned or {}).items():
+        query[name] = value
     query["cursor"] = cursor
     return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")

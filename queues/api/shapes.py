@@ -474,3 +474,28 @@ class PresetSent(PresetChanges):
 
 class PresetAnswer(PresetSent):
     """A preset."""
+
+
+class UsageGroup(Shape):
+    """What one group has used; of the names, those that were asked for with `group_by`."""
+
+    tenant = serializers.CharField(required=False)
+    queue = serializers.CharField(required=False)
+    user = serializers.CharField(required=False)
+    flavor = serializers.CharField(required=False)
+    day = serializers.DateField(required=False, help_text="In UTC.")
+    gpu_hours = serializers.FloatField()
+    jobs = serializers.IntegerField(help_text="How many held GPUs then.")
+
+
+class UsageAnswer(Shape):
+    """GPU hours by group, sorted by its names."""
+
+    group_by = serializers.ListField(child=serializers.CharField())
+    results = UsageGroup(many=True)
+    next = serializers.URLField(allow_null=True)
+
+    def get_fields(self) -> dict[str, Any]:
+        """With `from`, which Python does not take as a name, and `to`."""
+        ends = {"from": serializers.DateTimeField(), "to": serializers.DateTimeField()}
+        return {**ends, **super().get_fields()}

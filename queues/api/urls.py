@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from queues.api import catalogue, jobs, queues, quotas
+from queues.api import catalogue, jobs, queues, quotas, usage
 
 urlpatterns = [
     path("jobs/", jobs.Jobs.as_view(), name="api-jobs"),
@@ -42,5 +42,6 @@ urlpatterns = [
     path("flavors/", catalogue.Flavors.as_view(), name="api-flavors"),
     path("flavors/<str:flavor>/", catalogue.OneFlavor.as_view(), name="api-flavor"),
     path("presets/", catalogue.Presets.as_view(), name="api-presets"),
+    path("usage/", usage.Usage.as_view(), name="api-usage"),
     path("presets/<str:preset>/", catalogue.OnePreset.as_view(), name="api-preset"),
 ]
