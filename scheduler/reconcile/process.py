@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import re
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -184,9 +183,10 @@ class ClusterProcess:
 
     async def _tick_for_ever(self) -> None:
         failures = 0
+        clock = asyncio.get_running_loop().time
         while True:
             under_way = frozenset(self._under_way)
-            began = time.monotonic()
+            began = clock()
             try:
                 orders = await self._tick()
             except DatabaseError as error:
@@ -203,7 +203,7 @@ class ClusterProcess:
             sign_of_life("cluster")
             self._start(orders, under_way)
             if not orders.more:
-                took = time.monotonic() - began
+                took = clock() - began
                 await self._wait(orders.due, min(took, LONGEST_GATHER_SECONDS))
 
     async def _wait(self, due: datetime, gather_seconds: float) -> None:
