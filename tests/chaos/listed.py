@@ -62,8 +62,8 @@ LISTED: dict[str, Listed] = {
         (
             Fault(0.0, "database_cut", 10.0, {"nth": 20}),
             Fault(4.0, "database_cut", 10.0, {"nth": 20}),
-            Fault(8.0, "commit_lost", 10.0, {"nth": 2}),
-            Fault(12.0, "database_away", 10.0, {}),
+            Fault(12.0, "commit_lost", 10.0, {"nth": 1}),  # when the gangs' ends are written
+            Fault(22.0, "database_away", 10.0, {}),
         ),
         ("database_cut", "commit_lost", "database_away"),
     ),
