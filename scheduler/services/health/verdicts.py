@@ -179,7 +179,7 @@ def planner_view(node: NodeScene) -> tuple[str, bool, str]:
     states = [own, *(State(gpu.state) for gpu in node.gpus.values())]
     state = worst(states)
     if worst_gpu is not None and GRAVITY[State(worst_gpu.state)] > GRAVITY[own]:
-        cause = f"GPU {worst_gpu.index}: {worst_gpu.cause}"[:200]
+        cause = f"GPU {worst_gpu.index}: {worst_gpu.cause or worst_gpu.state}"[:200]
     blocks = blocks_of(node.row.labels)
     closed = bool(blocks) or own in OUT
     if state in OUT:
