@@ -90,8 +90,7 @@ def _job(row: dict[str, str], number: int, topology: TopologyAsk, asks: dict[Ask
     ask = Ask(
         tenant=TENANT,
         queue=QUEUE,
-        # Users are not told apart: published figures are of order by age.
-        user="",
+        user=row.get("tenant") or "",
         flavors=(FLAVOR,),
         roles=(Role("main", _int(row, "replicas", number), per_replica, topology=topology),),
         max_runtime_seconds=_float(row, "estimate_s", number),

@@ -111,10 +111,62 @@ def test_user_with_many_jobs_does_not_hold_back_a_colleague():
     assert len(started(made)) == 8
 
 
-def test_user_with_less_decayed_usage_goes_first():
+def busy(*users):
+    """A running job of each user, a GPU each on the last node."""
+    return tuple(
+        running(f"r{i}", ("n-0-1-03", 1), wanted=ask(role(1, 1), user=user))
+        for i, user in enumerate(users)
+    )
+
+
+def test_of_users_who_run_something_the_one_with_less_decayed_usage_goes_first():
     usage = (DecayedUsage("t", "u1", 9_000.0), DecayedUsage("t", "u2", 10.0))
-    made = planned(fair_queue(by("u1", "a", 9), by("u2", "b"), usage=usage))
+    jobs = (by("u1", "a", 9), by("u2", "b"))
+    made = planned(fair_queue(*jobs, usage=usage, running=busy("u1", "u2")))
     assert started(made) == ["b", "a"]
+
+
+def test_first_job_of_whoever_runs_nothing_goes_before_the_jobs_of_a_modest_user():
+    usage = (DecayedUsage("t", "heavy", 9e9), DecayedUsage("t", "modest", 10.0))
+    jobs = (
+        by("modest", "m1", 9),
+        by("modest", "m2", 9),
+        by("heavy", "h1", 5),
+        by("heavy", "h2", 5),
+    )
+    made = planned(fair_queue(*jobs, usage=usage, running=busy("modest")))
+    # One job only: the second goes by usage again.
+    assert made.order == ("h1", "m1", "m2", "h2")
+    assert started(made) == ["h1", "m1", "m2", "h2"]
+
+
+def test_among_users_who_run_nothing_the_oldest_first_job_goes_first():
+    usage = (DecayedUsage("t", "u1", 9e9), DecayedUsage("t", "u2", 3_600.0))
+    jobs = (by("u1", "older", 9), by("u2", "b1", 8), by("u2", "b2", 8))
+    assert started(planned(fair_queue(*jobs, usage=usage))) == ["older", "b1", "b2"]
+
+
+def test_newcomer_goes_before_others_who_run_nothing():
+    usage = (DecayedUsage("t", "u1", 9e9), DecayedUsage("t", "new", 3_599.0))
+    jobs = (by("u1", "older", 9), by("new", "n1", 8), by("new", "n2", 8))
+    assert started(planned(fair_queue(*jobs, usage=usage))) == ["n1", "older", "n2"]
+
+
+def test_job_for_later_leaves_its_users_first_turn_to_the_next():
+    later = replace(by("rare", "later", 9), begin_at=NOW + 60.0)
+    usage = (DecayedUsage("t", "rare", 9e9), DecayedUsage("t", "modest", 10.0))
+    jobs = (later, by("rare", "now", 1), by("modest", "m1", 5))
+    made = planned(fair_queue(*jobs, usage=usage, running=busy("modest")))
+    assert started(made) == ["now", "m1"]
+
+
+def test_job_that_found_no_room_has_had_its_users_first_turn():
+    """All nodes are asked for and one is in use: what else the user sends goes by usage."""
+    wide = job("wide", ask(role(8), user="rare"), 9)
+    usage = (DecayedUsage("t", "rare", 9e9), DecayedUsage("t", "modest", 10.0))
+    jobs = (wide, by("rare", "narrow", 8), by("modest", "m1", 5))
+    made = planned(fair_queue(*jobs, usage=usage, running=busy("modest")))
+    assert made.order == ("wide", "m1", "narrow")
 
 
 def test_priority_comes_before_usage():

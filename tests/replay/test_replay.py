@@ -67,6 +67,18 @@ def test_policies_differ_as_they_should(policy, expected):
     assert starts(policy, *ROWS) == expected
 
 
+def test_five_hundred_jobs_of_one_user_delay_a_colleagues_first_by_one_length_at_most():
+    """An hour each, on four nodes: 125 hours of work are ahead when the colleague comes."""
+    rows = [f"{i},0,3600,1,1,1000,,,,busy,,3600" for i in range(500)]
+    rows.append("500,5000,3600,4,1,1000,,,,rare,,3600")
+    nodes, levels = four_nodes()
+    replay = Replay(nodes, levels, policy_queue("default"))
+    replay.run(read_jobs([HEADER, *rows], ()))
+    assert len(replay.runs) == 501
+    (rare,) = [run for run in replay.runs if run.job.waiting.ask.user == "rare"]
+    assert rare.started_at == 7_200
+
+
 def test_job_that_ends_early_lets_the_head_start_early():
     assert starts("easy", (0, 40, 3, 100), (1, 50, 4, 50)) == [0, 40]
 
@@ -186,23 +198,23 @@ def test_easy_lands_on_the_published_figures():
 @pytest.mark.slow
 def test_default_policy_beats_easy_without_starving_anybody():
     """On the first 3,000 jobs, so that it is quick: EASY has 111.81 there, and a longest wait of 245,869 s. The whole
-    trace is in `python -m benchmarks replay`: 78.21 against EASY's 92.69."""
+    trace is in `python -m benchmarks replay`: 65.59 against EASY's 92.69."""
     figures = replayed("default", 3_000)
-    assert figures["bounded_slowdown_mean"] == pytest.approx(87.46, rel=0.005)
-    assert figures["flow_mean_s"] == pytest.approx(13_759.2, rel=0.002)
+    assert figures["bounded_slowdown_mean"] == pytest.approx(77.88, rel=0.005)
+    assert figures["flow_mean_s"] == pytest.approx(13_265.5, rel=0.002)
     assert figures["wait_max_s"] <= 1.10 * 245_869
 
 
 @pytest.mark.slow
 def test_start_estimates_cover_what_they_promise():
-    """Jobs that wait, second half of the first 4,500; `python -m benchmarks replay` has the whole trace."""
+    """Jobs that wait, second half of 3,500 from the middle; `python -m benchmarks replay` has the whole trace."""
     nodes, levels, jobs = kth_sp2()
     replay = ForecastingReplay(nodes, levels, policy_queue("default"))
-    replay.run(jobs[:4_500])
+    replay.run(jobs[4_500:8_000])
     figures = accuracy(replay.forecasts)
     print(figures)
     assert replay.unknown == 0
-    assert figures.forecasts > 900
+    assert figures.forecasts > 600
     assert 0.86 <= figures.p90_covers <= 0.93
     assert 0.45 <= figures.p50_covers <= 0.55
     assert figures.pinball_seconds < figures.pinball_of_bound_seconds

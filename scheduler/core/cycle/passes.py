@@ -138,7 +138,8 @@ class Pass:
             return PlainLine(jobs)
         after = queue.booking_after_seconds
         due_before = -math.inf if after is None else self._now - after
-        return FairLine(jobs, partial(self._usage.of, place[0]), due_before)
+        usage, tenant = self._usage, place[0]
+        return FairLine(jobs, partial(usage.of, tenant), partial(usage.is_busy, tenant), due_before)
 
     def _head_of(self, line: Line) -> WaitingJob | None:
         """The next job of the line that needs a turn; those before it are taken out, with their

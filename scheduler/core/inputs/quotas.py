@@ -78,10 +78,11 @@ class Queue:
     `name` is unique in the snapshot ("research/train"). `limits` are (flavor, GPUs in use at
     most) pairs. `booking_depth` blocked jobs get bookings in order (0: none, 1: EASY, a large
     number: conservative), and so does every job that has waited `booking_after_seconds`.
-    With `backfill` off a blocked job blocks all behind it in its queue. `user_fairness` puts the
-    user's decayed usage before age. `min_runtime_seconds` protects a running job from
-    preemption and reclaim for so long after its start. `flavors` are those that it allows; empty
-    where that is not told (counterfactuals then try all).
+    With `backfill` off a blocked job blocks all behind it in its queue. With `user_fairness` jobs
+    that have waited `booking_after_seconds` go first, then the first job of everybody who has
+    nothing running, then by the user's decayed usage before age. `min_runtime_seconds` protects a
+    running job from preemption and reclaim for so long after its start. `flavors` are those that
+    it allows; empty where that is not told (counterfactuals then try all).
     """
 
     name: str

@@ -18,13 +18,15 @@ ENTRY_PENALTY_SECONDS = 300.0
 
 
 class UserUsage:
-    """Decayed GPU seconds per (tenant, user), growing as jobs start in the pass."""
+    """Decayed GPU seconds per (tenant, user), and who has anything running; both grow as jobs start in
+    the pass."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._gpu_seconds: dict[tuple[str, str], float] = defaultdict(float)
         for row in snapshot.usage:
             if row.user is not None:
                 self._gpu_seconds[row.tenant, row.user] += row.gpu_seconds
+        self._busy = {(job.ask.tenant, job.ask.user) for job in snapshot.running}
 
     def of(self, tenant: str, user: str) -> float:
         """The user's decayed GPU seconds, entry penalties of this pass included."""
@@ -33,6 +35,11 @@ class UserUsage:
     def started(self, tenant: str, user: str, gpus: int) -> None:
         """Count the entry penalty of a start."""
         self._gpu_seconds[tenant, user] += gpus * ENTRY_PENALTY_SECONDS
+        self._busy.add((tenant, user))
+
+    def is_busy(self, tenant: str, user: str) -> bool:
+        """Whether a job of the user runs, or was started in this pass."""
+        return (tenant, user) in self._busy
 
 
 def past_shares(snapshot: Snapshot, accounts: Accounts) -> dict[str, float]:
