@@ -42,7 +42,10 @@ class StandingBook:
         before = self._written
         if before and before[0] == shown and not _is_newer(heard, before[1]):
             return
-        was = ClusterState.objects.filter(cluster=cluster).values_list("watch", flat=True).first()
+        # Locked: were the loop to write `unreachable` between this look and our writing, nobody would tell it
+        # that the cluster is live again, and it would go on planning nothing.
+        locked = ClusterState.objects.select_for_update().filter(cluster=cluster)
+        was = locked.values_list("watch", flat=True).first()
         ClusterState.objects.update_or_create(
             cluster=cluster,
             defaults={
