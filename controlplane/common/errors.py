@@ -38,6 +38,17 @@ class ApplicationError(Exception):
         self.errors = errors
         self.extra = extra or {}
 
+    @property
+    def sentence(self) -> str:
+        """What was refused, and what to do about it: for a page that has no field to put it beside."""
+        return f"{self.detail} {self.hint}".strip()
+
+    @property
+    def lines(self) -> str:
+        """As `sentence`, but what is wrong with each field where that is known."""
+        told = [found.message for found in self.errors] or [self.detail]
+        return " ".join([*told, self.hint]).strip()
+
 
 class InvalidError(ApplicationError):
     """What was sent does not hold; `errors` names each field. Nothing was changed."""

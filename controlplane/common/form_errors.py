@@ -20,4 +20,4 @@ def add_refusal(form: BaseForm, error: ApplicationError) -> None:
             form.add_error(None, f"{found.pointer}: {found.message}" if name else found.message)
         placed = True
     if not placed:
-        form.add_error(None, f"{error.detail} {error.hint}".strip())
+        form.add_error(None, error.sentence)

@@ -107,7 +107,7 @@ def add_refusal(grid: QuotaGrid, wanted: Mapping[str, Any], error: ApplicationEr
             grid.general.append(f"{found.pointer}: {found.message}".strip(": "))
     grid.beyond = grid.beyond or error.code == "beyond_tenant_admin"
     if not error.errors:
-        grid.general.append(f"{error.detail} {error.hint}".strip())
+        grid.general.append(error.sentence)
 
 
 def _cell(wanted: Mapping[str, Any], pointer: str) -> str:

@@ -255,7 +255,7 @@ class SubmitForm(forms.Form):
             known = field if field in self.fields else None
             self.add_error(known, f"{rest}: {found.message}" if rest else found.message)
         if not error.errors:
-            self.add_error(None, f"{error.detail} {error.hint}".strip())
+            self.add_error(None, error.sentence)
 
 
 def _uneven(gpus: int, parts: int) -> ValidationError:

@@ -132,8 +132,7 @@ def change_asked(request: HttpRequest, actor: Actor, job_id: str) -> HttpRespons
         change_job(actor, job, form.changes(), form.cleaned_data["version"], timezone.now())
         messages.success(request, _("The job is changed."))
     except ApplicationError as error:
-        lines = [found.message for found in error.errors] or [error.detail]
-        messages.error(request, " ".join([*lines, error.hint]).strip())
+        messages.error(request, error.lines)
     return redirect("job", job.pk)
 
 

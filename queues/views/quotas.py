@@ -221,5 +221,5 @@ def decide_request(request: HttpRequest, actor: Actor, slug: str, pk: int) -> Ht
         decide_quota_request(actor, found, accept=accept, comment=comment, now=timezone.now())
         messages.success(request, _("The request is decided."))
     except ApplicationError as error:
-        messages.error(request, f"{error.detail} {error.hint}".strip())
+        messages.error(request, error.sentence)
     return redirect("quotas", slug)

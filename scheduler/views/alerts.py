@@ -169,7 +169,7 @@ def answer_alert(request: HttpRequest, actor: Actor, pk: int, answer: str) -> Ht
     try:
         act(actor, alert, form)
     except ApplicationError as error:
-        messages.error(request, f"{error.detail} {error.hint}".strip())
+        messages.error(request, error.sentence)
     else:
         messages.success(request, str(DONE[answer]))
     return redirect("alert", pk)

@@ -405,7 +405,7 @@ def place_errors(form: Any, error: ApplicationError) -> None:
         name = field_of(found.pointer)
         form.add_error(name if name in form.fields else None, found.message)
     if not error.errors:
-        form.add_error(None, f"{error.detail} {error.hint}".strip())
+        form.add_error(None, error.sentence)
 
 
 @require_POST
@@ -550,5 +550,5 @@ def act_on_window(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
             cancel_window(actor, pk, version, reason, now)
             messages.success(request, _("The window is cancelled."))
     except ApplicationError as error:
-        messages.error(request, f"{error.detail} {error.hint}".strip())
+        messages.error(request, error.sentence)
     return redirect("window", pk)

@@ -201,18 +201,22 @@ def quarantine_page(request: HttpRequest, actor: Actor) -> HttpResponse:
     return render_page(request, actor, "scheduler/quarantine.html", context, frame)
 
 
+def _reason(request: HttpRequest) -> str:
+    """Empty where it is missing or too long: the service says what would be right."""
+    form = ReasonForm(request.POST)
+    return str(form.cleaned_data["reason"]) if form.is_valid() else ""
+
+
 @require_POST
 @page
 def node_return(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpResponse:
     """A person says that the node was repaired, or was never broken."""
     require(actor, Right.OPERATE_NODES)
-    form = ReasonForm(request.POST)
-    reason = form.cleaned_data["reason"] if form.is_valid() else ""
     try:
-        return_node(actor, node_of(cluster, name), reason, timezone.now())
+        return_node(actor, node_of(cluster, name), _reason(request), timezone.now())
         messages.success(request, _("The node goes through its checklist and comes back."))
     except ApplicationError as error:
-        messages.error(request, f"{error.detail} {error.hint}".strip())
+        messages.error(request, error.sentence)
     return redirect("node", cluster, name)
 
 
@@ -221,14 +225,11 @@ def node_return(request: HttpRequest, actor: Actor, cluster: str, name: str) -> 
 def node_burn_in(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpResponse:
     """A person asks for a burn-in of a node, be it well or not."""
     require(actor, Right.OPERATE_NODES)
-    form = ReasonForm(request.POST)
-    reason = form.cleaned_data["reason"] if form.is_valid() else ""
     try:
-        burn_in_node(actor, node_of(cluster, name), reason, timezone.now())
+        burn_in_node(actor, node_of(cluster, name), _reason(request), timezone.now())
         messages.success(request, _("The node is burnt in once its jobs have left."))
     except ApplicationError as error:
-        lines = [found.message for found in error.errors] or [error.detail]
-        messages.error(request, " ".join([*lines, error.hint]).strip())
+        messages.error(request, error.lines)
     return redirect("node", cluster, name)
 
 
@@ -307,7 +308,7 @@ def _place(form: RuleForm, error: ApplicationError) -> None:
         name = found.pointer.rsplit("/", 1)[-1]
         form.add_error(name if name in form.fields else None, found.message)
     if not error.errors:
-        form.add_error(None, f"{error.detail} {error.hint}".strip())
+        form.add_error(None, error.sentence)
 
 
 @require_POST

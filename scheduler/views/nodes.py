@@ -174,7 +174,7 @@ def report(request: HttpRequest, actor: Actor, cluster: str, name: str) -> HttpR
         report_node(actor, found, form.changes() if form.is_valid() else {}, timezone.now())
         messages.success(request, _("Reported; the rules judge it with the rest."))
     except ApplicationError as error:
-        messages.error(request, f"{error.detail} {error.hint}".strip())
+        messages.error(request, error.sentence)
     return redirect("node", cluster, name)
 
 

@@ -67,7 +67,7 @@ def change_member(request: HttpRequest, actor: Actor, slug: str, pk: int) -> Htt
             remove_member(actor, member, timezone.now())
             messages.success(request, _("{user} is no longer a member.").format(user=name))
     except ApplicationError as error:
-        messages.error(request, f"{error.detail} {error.hint}".strip())
+        messages.error(request, error.sentence)
     return redirect("member-list", slug)
 
 

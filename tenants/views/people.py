@@ -71,5 +71,5 @@ def change_person(request: HttpRequest, actor: Actor, pk: int) -> HttpResponse:
             set_platform_role(actor, found, request.POST.get("role", ""), timezone.now())
         messages.success(request, _("The account {name} is changed.").format(name=found))
     except ApplicationError as error:
-        messages.error(request, f"{error.detail} {error.hint}".strip())
+        messages.error(request, error.sentence)
     return redirect("people")

@@ -134,7 +134,7 @@ def _sign_in(request: HttpRequest) -> HttpResponse:
 def refusal(request: HttpRequest, error: ApplicationError) -> HttpResponse:
     """A refusal as a page, or as a toast where htmx asked for a fragment."""
     if request.headers.get("HX-Request") == "true":
-        text = f"{error.detail} {error.hint}".strip()
+        text = error.sentence
         said = json.dumps({"muster:say": {"text": text, "kind": "failed"}})
         return HttpResponse(status=error.status, headers={"HX-Trigger": said})
     template = {403: "403.html", 404: "404.html"}.get(error.status, "errors/refused.html")
