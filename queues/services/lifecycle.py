@@ -15,18 +15,6 @@ from queues.models import Job, JobDependency
 from queues.reasons import BACKOFF, NOT_YET_CONSIDERED, REFUSED
 
 
-@dataclass(frozen=True, slots=True)
-class _With:
-    """What goes with a move: see `transition_job`."""
-
-    outcome: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    backoff_until: datetime | None = None
-    refused: bool = False
-    since: datetime | None = None
-
-
 def transition_job(  # noqa: PLR0913  one door for every move
     job: Job,
     to: Phase,
@@ -46,9 +34,9 @@ def transition_job(  # noqa: PLR0913  one door for every move
     of it. `outcome` is needed for, and only for, `finished`; `backoff_until` is for `pending` alone, and
     `refused` for a back-off because Kubernetes said no: `message` is what it said.
     """
-    what = _With(outcome, message, exit_code, backoff_until, refused)
+    move = Move(job, to, outcome, message, exit_code, backoff_until, refused)
     with log.writing():
-        _move(job, to, actor=actor, now=now, changes=_changes(to, now, what))
+        _move(job, to, actor=actor, now=now, changes=_changes(move, now))
         if to is Phase.FINISHED:
             _cancel_dependents(job, now)
     return job
@@ -70,18 +58,6 @@ class Move:
     refused: bool = False
     since: datetime | None = None
 
-    @property
-    def what(self) -> _With:
-        """All of it that is written."""
-        return _With(
-            outcome=self.outcome,
-            message=self.message,
-            exit_code=self.exit_code,
-            backoff_until=self.backoff_until,
-            refused=self.refused,
-            since=self.since,
-        )
-
 
 def transition_jobs(jobs: Sequence[Job], to: Phase, *, actor: str, now: datetime) -> None:
     """Move many jobs to one phase: `move_jobs` with nothing to say of any of them."""
@@ -93,12 +69,13 @@ def move_jobs(moves: Sequence[Move], *, actor: str, now: datetime) -> None:
 
     Raises ConflictError, all or nothing inside the caller's transaction, as `transition_job` does for one.
     """
-    alike: dict[tuple[Phase, Phase, _With], list[Job]] = defaultdict(list)
+    alike: dict[tuple[Phase, Phase, tuple[tuple[str, Any], ...]], list[Job]] = defaultdict(list)
     for move in moves:
-        alike[Phase(move.job.phase), move.to, move.what].append(move.job)
+        columns = tuple(_changes(move, now).items())
+        alike[Phase(move.job.phase), move.to, columns].append(move.job)
     with log.writing():
-        for (before, to, what), jobs in alike.items():
-            _move_together(jobs, before, to, actor=actor, now=now, changes=_changes(to, now, what))
+        for (before, to, columns), jobs in alike.items():
+            _move_together(jobs, before, to, actor=actor, now=now, changes=dict(columns))
         finished = [move.job for move in moves if move.to is Phase.FINISHED]
         for job in _with_lost_dependents(finished):
             _cancel_dependents(job, now)
@@ -130,27 +107,27 @@ def _move_together(
         _record_phase(job, before, actor=actor, now=now)
 
 
-def _changes(to: Phase, now: datetime, what: _With) -> dict[str, Any]:
+def _changes(move: Move, now: datetime) -> dict[str, Any]:
     """The columns that go with a phase."""
     changes: dict[str, Any] = {
-        "phase": to,
-        "message": what.message,
-        "exit_code": what.exit_code,
-        "refused_message": what.message if what.refused else "",
+        "phase": move.to,
+        "message": move.message,
+        "exit_code": move.exit_code,
+        "refused_message": move.message if move.refused else "",
     }
-    if to is Phase.PENDING:
-        backing_off = REFUSED if what.refused else BACKOFF
+    if move.to is Phase.PENDING:
+        backing_off = REFUSED if move.refused else BACKOFF
         return changes | {
-            "reason_code": backing_off if what.backoff_until else NOT_YET_CONSIDERED,
+            "reason_code": backing_off if move.backoff_until else NOT_YET_CONSIDERED,
             "reason_since": now,
             "class_key": "",
-            "backoff_until": what.backoff_until,
+            "backoff_until": move.backoff_until,
             "started_at": None,
         }
     changes |= {"reason_code": "", "reason_since": None, "class_key": ""}
-    if to is Phase.FINISHED:
-        return changes | {"outcome": what.outcome, "finished_at": now}
-    return changes | ({"started_at": what.since or now} if to is Phase.RUNNING else {})
+    if move.to is Phase.FINISHED:
+        return changes | {"outcome": move.outcome, "finished_at": now}
+    return changes | ({"started_at": move.since or now} if move.to is Phase.RUNNING else {})
 
 
 def _move(job: Job, to: Phase, *, actor: str, now: datetime, changes: dict[str, Any]) -> None:
@@ -262,14 +239,8 @@ def _cancel_dependents(finished: Job, now: datetime) -> None:
         if not dependency_is_lost("succeeded", str(on.outcome)):
             continue
         for job in _waiting_for(on):
-            why = _With(outcome=Outcome.CANCELLED, message=lost_dependency_message(on))
-            _move(
-                job,
-                Phase.FINISHED,
-                actor="muster",
-                now=now,
-                changes=_changes(Phase.FINISHED, now, why),
-            )
+            move = Move(job, Phase.FINISHED, Outcome.CANCELLED, lost_dependency_message(on))
+            _move(job, move.to, actor="muster", now=now, changes=_changes(move, now))
             queue.append(job)
 
 
