@@ -1,11 +1,13 @@
 """GPU health over REST: the ledger, timelines, rules and their dry runs, overrides, reports, who waits to join."""
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,7 +20,7 @@ from controlplane.common.preconditions import wanted_version
 from queues.api.doors import IDEMPOTENCY_KEY, IF_MATCH, Door, only_field, versioned
 from queues.api.shapes import ProblemShape
 from scheduler.health.states import State
-from scheduler.models import Gpu, HealthEvent, HealthPolicy
+from scheduler.models import Gpu, HealthEvent, HealthPolicy, Node
 from scheduler.selectors import gpu_health as seen
 from scheduler.services.gpu_overrides import override_gpu
 from scheduler.services.health.scene import policy_of
@@ -27,6 +29,7 @@ from scheduler.services.health_rules import change_rule, dry_run, spec_of
 from scheduler.services.node_reports import KINDS, report_node
 from scheduler.services.node_returns import burn_in_node, return_node
 from scheduler.services.nodes import cluster_of, node_of
+from tenants.access import Actor
 
 SCOPES = {"read": "nodes:read", "write": "nodes:write"}
 STATES = [*(state.value for state in State), "unknown"]
@@ -324,42 +327,47 @@ class Reports(Door):
         return Response(answer, status=201)
 
 
-class Return(Door):
+class _Asked(Door):
+    """What a person asks for a node, with a reason; the answer is the node's health after it."""
+
+    required_scopes = SCOPES
+    serializer_class = NodeHealthAnswer
+    ask: Callable[[Actor, Node, str, datetime], Node]
+
+    @extend_schema(
+        parameters=[IDEMPOTENCY_KEY],
+        responses={200: NodeHealthAnswer, 403: ProblemShape, 409: ProblemShape, 422: ProblemShape},
+    )
+    @idempotent()
+    def post(self, request: Request, cluster: str, node: str) -> Response:
+        """See the class."""
+        reason = only_field(request, "reason", 1000)
+        row = self.ask(self.actor(), node_of(cluster, node), reason, timezone.now())
+        return Response(seen.node_health_answer(row))
+
+
+@extend_schema_view(
+    post=extend_schema(
+        operation_id="nodes_return", description="Through burn-in, where the cluster has one."
+    )
+)
+class Return(_Asked):
     """A repaired node comes back."""
 
-    required_scopes = SCOPES
-    serializer_class = NodeHealthAnswer
+    ask = staticmethod(return_node)
 
-    @extend_schema(
-        operation_id="nodes_return",
-        parameters=[IDEMPOTENCY_KEY],
-        responses={200: NodeHealthAnswer, 403: ProblemShape, 409: ProblemShape, 422: ProblemShape},
+
+@extend_schema_view(
+    post=extend_schema(
+        operation_id="nodes_burn_in",
+        description="Running jobs leave after their next checkpoint; the node is tried when empty, and comes back by "
+        "itself.",
     )
-    @idempotent()
-    def post(self, request: Request, cluster: str, node: str) -> Response:
-        """Through burn-in, where the cluster has one."""
-        reason = only_field(request, "reason", 1000)
-        row = return_node(self.actor(), node_of(cluster, node), reason, timezone.now())
-        return Response(seen.node_health_answer(row))
-
-
-class BurnInDoor(Door):
+)
+class BurnInDoor(_Asked):
     """A burn-in of a node, on demand."""
 
-    required_scopes = SCOPES
-    serializer_class = NodeHealthAnswer
-
-    @extend_schema(
-        operation_id="nodes_burn_in",
-        parameters=[IDEMPOTENCY_KEY],
-        responses={200: NodeHealthAnswer, 403: ProblemShape, 409: ProblemShape, 422: ProblemShape},
-    )
-    @idempotent()
-    def post(self, request: Request, cluster: str, node: str) -> Response:
-        """Running jobs leave after their next checkpoint; the node is tried when empty, and comes back by itself."""
-        reason = only_field(request, "reason", 1000)
-        row = burn_in_node(self.actor(), node_of(cluster, node), reason, timezone.now())
-        return Response(seen.node_health_answer(row))
+    ask = staticmethod(burn_in_node)
 
 
 class Quarantine(Door):

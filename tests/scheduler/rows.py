@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db.models import Max
+from django.utils import timezone
 
 from controlplane.common import log
 from queues.models import Cluster, Flavor, Job, JobRole, Level, Placement, Queue, Quota
 from queues.models.quotas import QueueFlavor
+from scheduler.loop.cycle import ClusterLoop, Tick
 from scheduler.models import ClusterState, ForeignPod, Node
 from tenants.models import Cohort, Tenant, User
 
@@ -193,3 +195,11 @@ def nodes_of(job: Job) -> list[str]:
     """The nodes that hold a job's unreleased placements, in rank order."""
     rows = Placement.objects.filter(attempt__job=job, released_at__isnull=True)
     return list(rows.order_by("rank").values_list("node", flat=True))
+
+
+def settle(world: World) -> None:
+    """Plan until nothing is left to be done."""
+    loop = ClusterLoop(world.cluster.pk, world.cluster.name, "worker")
+    while loop.tick(timezone.now()) is Tick.CYCLED:
+        pass
+    loop.stop()

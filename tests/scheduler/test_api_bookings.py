@@ -10,11 +10,10 @@ from django.utils import timezone
 
 from queues.models import Attempt, Job
 from queues.services.attempts import mark_running
-from scheduler.loop.cycle import ClusterLoop, Tick
 from scheduler.whatif.server import Whatif
 from tests.scheduler import rows
 from tests.scheduler.people import add_people, client
-from tests.scheduler.rows import World
+from tests.scheduler.rows import World, settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ADDRESS = "/api/v1/clusters/demo/bookings/"
@@ -25,13 +24,6 @@ def world() -> World:
     made = rows.make_world(8, nodes_per_leaf=4)
     add_people(made)
     return made
-
-
-def settle(world: World) -> None:
-    loop = ClusterLoop(world.cluster.pk, world.cluster.name, "worker")
-    while loop.tick(timezone.now()) is Tick.CYCLED:
-        pass
-    loop.stop()
 
 
 def full_for_an_hour(world: World, minutes_ago: int = 20, **asked: Any) -> list[Job]:

@@ -8,12 +8,11 @@ from django.utils import timezone
 
 from queues.models import Attempt, Job, Quota
 from queues.services.attempts import mark_running
-from scheduler.loop.cycle import ClusterLoop, Tick
 from scheduler.models import Drain, MaintenanceWindow
 from scheduler.whatif.server import Whatif
 from tests.scheduler import rows
 from tests.scheduler.people import add_people, client, payload
-from tests.scheduler.rows import World, nodes_of
+from tests.scheduler.rows import World, nodes_of, settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -23,13 +22,6 @@ def world() -> World:
     made = rows.make_world(8, nodes_per_leaf=4)
     add_people(made)
     return made
-
-
-def settle(world: World) -> None:
-    loop = ClusterLoop(world.cluster.pk, world.cluster.name, "worker")
-    while loop.tick(timezone.now()) is Tick.CYCLED:
-        pass
-    loop.stop()
 
 
 def running(world: World, count: int = 1, tenant: str = "research", **asked: Any) -> list[Job]:
